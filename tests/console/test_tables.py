@@ -6,7 +6,7 @@ import pytest
 
 from support.console.browser import Browser, needs_browser
 from support.console.served import served
-from support.queries.lakes import small_lake
+from support.queries.lakes import commit, small_lake
 
 pytestmark = [pytest.mark.slow, needs_browser]
 
@@ -15,6 +15,7 @@ RUNS = [
     {"run_id": number, "job": job, "outcome": "nothing new", "started_at": number, "finished_at": number}
     for number, job in enumerate(3 * JOBS, 1)
 ]
+HOST = "ip-10-0-113-25.eu-central-1.compute.internal"
 LINES = """
 const lines = cell => {
   const range = document.createRange()
@@ -27,7 +28,15 @@ return [...document.querySelectorAll(arguments[0])].map(lines)"""
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     path = tmp_path_factory.mktemp("tables") / "lake"
-    small_lake(path, runs=RUNS)
+    used = {"client_id": "orders-service", "group_id": "g"}
+    small_lake(
+        path,
+        runs=RUNS,
+        audit_events=[{"log_offset": 1, "last_log_offset": 1, "address": f"{HOST}:51234", "log_timestamp": 1, **used}],
+        group_members=[{"member_id": "m", "client_host": f"/{HOST}", "details": "{}", **used}],
+        offset_commits=[commit(1, 5, log_timestamp=1)],
+        offsets=[{"group_id": "g", "topic": "t", "partition": 0, "committed_offset": 5, "log_offset": 1}],
+    )
     with served(path) as port:
         yield f"http://127.0.0.1:{port}"
 
@@ -45,3 +54,17 @@ def test_a_command_in_a_sentence_is_marked_as_code(address: str, window: Browser
     assert window.run("return document.querySelector('main p code').textContent") == "offsetlake check --docs DIR"
     window.open(f"{address}/review?show=kept")
     assert window.run("return document.querySelector('main p code').textContent") == "offsetlake reject --of"
+
+
+@pytest.mark.parametrize("width", [390, 1000])
+def test_hosts_addresses_and_short_words_are_not_broken(address: str, window: Browser, width: int) -> None:
+    window.show(width, dark=False)
+    for page, shown in (
+        ("/client?client=orders-service", [f"/{HOST}", f"{HOST}:51234"]),
+        ("/group?group=g", [f"/{HOST}"]),
+        ("/step?group=g&topic=t&partition=0&record=0:1", [f"{HOST}:51234"]),
+    ):
+        window.open(address + page)
+        cells = window.run("return [...document.querySelectorAll('td.word')].map(cell => cell.textContent)")
+        assert [text for text in cells if HOST in text] == shown
+        assert set(window.run(LINES, "td.word:not(:empty), td:not([class]):not(:empty)")) == {1}

@@ -26,12 +26,12 @@ _MAX_COMMITTERS = 1000
 class Column(NamedTuple):
     """A column of a page: its name in the rows, its heading, and how it is shown.
 
-    The kinds are text, word (which is never broken), words (a wide column), number, time and group.
+    The kinds are name (which may be broken anywhere), word (never), words (a wide column), number, time and group.
     """
 
     name: str
     heading: str
-    kind: str = "text"
+    kind: str = "name"
 
 
 _LAG = (
@@ -130,7 +130,7 @@ def _lag(lake: Lake) -> pa.Table:
 
 def _column(name: str, rows: pa.Table) -> Column:
     """Return how a column of a view is shown."""
-    kind = "time" if name.endswith("_timestamp") else "group" if name == "group_id" else "text"
+    kind = "time" if name.endswith("_timestamp") else "group" if name == "group_id" else "name"
     is_number = pa.types.is_integer(rows[name].type) or pa.types.is_floating(rows[name].type)
     words = name.removesuffix("_timestamp").removesuffix("_id").replace("_", " ")
-    return Column(name, words.capitalize(), "number" if is_number and kind == "text" else kind)
+    return Column(name, words.capitalize(), "number" if is_number and kind == "name" else kind)
