@@ -1,8 +1,10 @@
 """Tables of the console in a browser: rows that are no taller than needed, and what shows that a table is wider."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from matplotlib.image import imread
 
 from support.console.browser import Browser, needs_browser
 from support.console.served import served
@@ -16,6 +18,11 @@ RUNS = [
     for number, job in enumerate(3 * JOBS, 1)
 ]
 HOST = "ip-10-0-113-25.eu-central-1.compute.internal"
+EDGES = """
+const box = document.querySelector('.wide').getBoundingClientRect()
+const left = Math.floor(box.left), right = Math.ceil(box.right) - 1, top = Math.round(box.top)
+return [[left, top + 1], [right, top + 1], [left, top - 3]]
+"""
 LINES = """
 const lines = cell => {
   const range = document.createRange()
@@ -68,3 +75,24 @@ def test_hosts_addresses_and_short_words_are_not_broken(address: str, window: Br
         cells = window.run("return [...document.querySelectorAll('td.word')].map(cell => cell.textContent)")
         assert [text for text in cells if HOST in text] == shown
         assert set(window.run(LINES, "td.word:not(:empty), td:not([class]):not(:empty)")) == {1}
+
+
+def shaded_edges(window: Browser, folder: Path) -> tuple[bool, bool]:
+    """Return whether the left and the right edge of a table differ from the background of the page."""
+    window.screenshot(folder / "window.png")
+    picture = imread(folder / "window.png")
+    left, right, outside = (picture[y, x].tolist() for x, y in window.run(EDGES))
+    return left != outside, right != outside
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_shadow_shows_where_a_table_continues(address: str, window: Browser, tmp_path: Path, dark: bool) -> None:
+    window.show(390, dark=dark)
+    window.open(f"{address}/runs")
+    assert shaded_edges(window, tmp_path) == (False, True)
+    window.run("document.querySelector('.wide').scrollLeft = 60")
+    assert shaded_edges(window, tmp_path) == (True, True)
+    window.run("document.querySelector('.wide').scrollLeft = 10000")
+    assert shaded_edges(window, tmp_path) == (True, False)
+    window.show(2561, dark=dark)  # the edges are in the middle of a pixel
+    assert shaded_edges(window, tmp_path) == (False, False)
