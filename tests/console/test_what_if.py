@@ -7,14 +7,12 @@ import time
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
-from offsetlake.console import answer_cache
-from offsetlake.console.routes import what_if as routes
-from offsetlake.lake.lake import Lake
-from offsetlake.pipeline.expire.offset_ages import OffsetAges, offset_ages
+from offsetlake.console import answer_cache, forked
 from support.console.served import Page, get, served
 from support.queries.lakes import small_lake
 
@@ -92,11 +90,13 @@ def test_the_command_has_the_same_answer(
 def test_a_page_does_not_wait_for_a_long_count(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     may_end = threading.Event()
 
-    def slowly(opened: Lake) -> OffsetAges:
-        may_end.wait()
-        return offset_ages(opened)
+    run = forked.run_in_background
 
-    monkeypatch.setattr(routes, "offset_ages", slowly)
+    def slowly(target: forked.Target, request: forked.Request, too_large: str) -> Any:
+        may_end.wait()
+        return run(target, request, too_large)
+
+    monkeypatch.setattr(forked, "run_in_background", slowly)
     monkeypatch.setattr(answer_cache, "MAX_WAIT_SECONDS", 0.1)
     with served(lake) as listening:
         try:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from offsetlake.console.access import Visitor
 from offsetlake.console.answer_cache import AnswerCache
 from offsetlake.console.answer_cache import Key as CacheKey
+from offsetlake.console.background import computed
 from offsetlake.console.state import PAGE_ROWS, PageState
 from offsetlake.lake.definitions import LAKE_VERSION
 from offsetlake.lake.foreign.guard import VerifiedLake
@@ -43,7 +44,7 @@ class Answers:
     """Queries over one lake. Methods block, and may be called by several threads."""
 
     def __init__(self, location: LakeLocation) -> None:
-        self._lake = VerifiedLake(location)
+        self._location, self._lake = location, VerifiedLake(location)
         self.cache = AnswerCache()
         self._timelines, self._names, self._reading = Timelines(), Names(), threading.Lock()
 
@@ -56,9 +57,9 @@ class Answers:
         lake, at_ms, span = self.open(), state.at_ms, state.span_ms
         self._prepare(lake)
         if span is not None:
-            rows = self.cache.later(self._until(lake, "diff", *span), lambda: diff_by_group(lake, *span))
+            rows = self._later(self._until(lake, "diff", *span), diff_by_group, *span)
         elif at_ms is not None:
-            rows = self.cache.later(self._until(lake, "groups", at_ms), lambda: groups_as_of(lake, at_ms))
+            rows = self._later(self._until(lake, "groups", at_ms), groups_as_of, at_ms)
         else:
             key = ("groups", *lake.versions("groups", "offsets").values())
             rows = self.cache.soon(key, lambda: questions.groups(lake))
@@ -248,10 +249,12 @@ class Answers:
     def later(self, what: str, tables: Sequence[str], compute: Callable[[Lake], T]) -> T | None:
         """Return an answer about the whole lake, computed again when one of its tables has changed.
 
-        None if it is still being computed. Raises what the function raises.
+        None if it is still being computed. Raises what the function of a module raises.
         """
-        lake = self.open()
-        found: T | None = self.cache.later((what, *lake.versions(*tables).values()), lambda: compute(lake))
+        return self._later((what, *self.open().versions(*tables).values()), compute)
+
+    def _later(self, key: CacheKey, compute: Callable[..., T], *arguments: object) -> T | None:
+        found: T | None = self.cache.later(key, lambda: computed(self._location, compute, *arguments))
         return found
 
     def open(self) -> Lake:

@@ -1,11 +1,11 @@
 """Child processes that are forked from one that has loaded the program once and has not used delta-rs.
 
-A request is JSON, with the fields `folder`, the one for what queries spill, `max_seconds`, and others. An answer is
-JSON; `error` in it is a sentence. A process that needs too much memory ends with the exit code of NotEnoughMemory.
+A request has the fields `folder`, the one for what queries spill, `max_seconds`, `niceness`, and others: the arguments
+of the function that computes the answer. A process that needs too much memory ends with the exit code of
+NotEnoughMemory.
 """
 
 import contextlib
-import json
 import multiprocessing
 import os
 import signal
@@ -18,45 +18,73 @@ from multiprocessing.context import ForkServerProcess
 from typing import Any
 
 from offsetlake.errors import NotEnoughMemory, OffsetlakeError
+from offsetlake.serve.storage.child_process import CHILD_NICENESS
 from offsetlake.util.memory_limit import return_large_blocks
 
 _PROCESSES = multiprocessing.get_context("forkserver")
-_LOADED = "offsetlake.console.sql.child"
+_LOADED = [
+    "offsetlake.console.sql.child", "offsetlake.console.background", "offsetlake.pipeline.expire.offset_ages",
+    "offsetlake.queries.history.diff",
+]  # fmt: skip
+_MAX_SECONDS = 1800
 
-Target = Callable[[str, Connection], None]
+Request = Mapping[str, Any]
+Target = Callable[[Request, Connection], None]
 
 
 def prepare() -> None:
     """Start the process from which the others are forked."""
-    _PROCESSES.set_forkserver_preload([_LOADED])
+    _PROCESSES.set_forkserver_preload(_LOADED)
     forkserver.ensure_running()
 
 
-def start(target: Target, request: Mapping[str, object]) -> tuple[ForkServerProcess, Connection]:
+def start(target: Target, request: Request) -> tuple[ForkServerProcess, Connection]:
     """Start a process that answers a request with `target`; return it, and the end of the pipe for `receive`."""
     prepare()
     receiving, sending = _PROCESSES.Pipe(duplex=False)
-    process = _PROCESSES.Process(target=target, args=(json.dumps(request), sending), daemon=True)
+    process = _PROCESSES.Process(target=target, args=(request, sending), daemon=True)
     process.start()
     sending.close()
     return process, receiving
 
 
-def receive(receiving: Connection) -> bytes:
-    """Return the answer of a process, empty if it ends without one."""
+def receive(receiving: Connection) -> Any:
+    """Return the answer of a process, or the OffsetlakeError that it ended with; None if it ends without either."""
     with receiving, contextlib.suppress(EOFError):
-        return receiving.recv_bytes()
-    return b""
+        return receiving.recv()
+    return None
+
+
+def run_in_background(target: Target, request: Request, too_large: str) -> Any:
+    """Return the answer of a process that leaves the CPUs to this one; raises what `checked` raises."""
+    with tempfile.TemporaryDirectory(prefix="offsetlake-background-") as folder:
+        fields = {"folder": folder, "max_seconds": _MAX_SECONDS, "niceness": CHILD_NICENESS}
+        process, receiving = start(target, {**request, **fields})
+        found = receive(receiving)
+        process.join()
+    return checked(found, process.exitcode, too_large)
+
+
+def checked(found: Any, exit_code: int | None, too_large: str) -> Any:
+    """Return the answer of a process that has ended; raise its error, or NotEnoughMemory with a message."""
+    if exit_code == NotEnoughMemory.exit_code:
+        raise NotEnoughMemory(too_large)
+    if found is None:
+        raise OffsetlakeError(f"The process that computes the answer ended with code {exit_code}. Try it again.")
+    if isinstance(found, OffsetlakeError):
+        raise found
+    return found
 
 
 def answer(
-    compute: Callable[..., Mapping[str, Any]], request: str, sending: Connection, limit: AbstractContextManager[None]
+    compute: Callable[..., Any], request: Request, sending: Connection, limit: AbstractContextManager[None]
 ) -> None:
     """Send what a function of the other fields of a request returns within a limit of memory, and end this process."""
     return_large_blocks()
-    fields = json.loads(request)
+    fields = dict(request)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the console, which ends this process
     signal.alarm(fields.pop("max_seconds"))  # ends this process also if the console was killed
+    os.nice(fields.pop("niceness"))
     tempfile.tempdir = fields.pop("folder")
     with limit:
         try:
@@ -64,6 +92,6 @@ def answer(
         except NotEnoughMemory as error:
             os._exit(error.exit_code)
         except OffsetlakeError as error:
-            found = {"error": str(error)}
-        sending.send_bytes(json.dumps(found).encode())
+            found = error
+        sending.send(found)
     os._exit(0)  # without waiting for the threads of the engine

@@ -16,7 +16,7 @@ from offsetlake.lake.sql.engine import limited_memory
 from offsetlake.rules.policy import Override, RetentionPolicy
 
 
-def answer(request: str, sending: Connection) -> None:
+def answer(request: forked.Request, sending: Connection) -> None:
     """Answer a request, and end this process."""
     forked.answer(_compute, request, sending, limited_memory())
 

@@ -1,7 +1,5 @@
 """The content of the report of a lake, live: computed anew in the background when a table has changed."""
 
-import json
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -10,10 +8,13 @@ from typing import Any
 from offsetlake.console import forked
 from offsetlake.console.answers import Answers
 from offsetlake.console.live import child
-from offsetlake.errors import NotEnoughMemory, OffsetlakeError
+from offsetlake.errors import OffsetlakeError
 from offsetlake.rules.policy import RetentionPolicy
 
-_MAX_SECONDS = 1800
+_TOO_LARGE = (
+    "The content of this page needs more memory than a query may use: `offsetlake report --group PATTERN` writes a "
+    "report about some groups."
+)
 _ONE_AT_A_TIME = threading.Semaphore(1)
 _Row = Mapping[str, Any]
 
@@ -68,31 +69,9 @@ class LiveContent:
         live, error = None, None
         try:
             with _ONE_AT_A_TIME:
-                live = _run(self._request)
+                live = Live(**forked.run_in_background(child.answer, self._request, _TOO_LARGE))
         except OffsetlakeError as caught:
             error = caught
         with self._lock:
             self._is_running, self._computed, self._error = False, versions, error
             self._live = live or self._live
-
-
-def _run(request: Mapping[str, object]) -> Live:
-    """Return the answer of a process; raise OffsetlakeError if it has none."""
-    with tempfile.TemporaryDirectory(prefix="offsetlake-live-") as folder:
-        fields = {**request, "folder": folder, "max_seconds": _MAX_SECONDS}
-        process, receiving = forked.start(child.answer, fields)
-        found = forked.receive(receiving)
-        process.join()
-    if process.exitcode == NotEnoughMemory.exit_code:
-        raise NotEnoughMemory(
-            "The content of this page needs more memory than a query may use: `offsetlake report --group PATTERN` "
-            "writes a report about some groups."
-        )
-    if not found:
-        raise OffsetlakeError(
-            f"The process that computes the content of the report ended with code {process.exitcode}."
-        )
-    answer = json.loads(found)
-    if "error" in answer:
-        raise OffsetlakeError(answer["error"])
-    return Live(**answer)

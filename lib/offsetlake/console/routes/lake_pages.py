@@ -8,19 +8,13 @@ from fastapi import FastAPI, Response
 
 from offsetlake.console.access import Reader, ReaderOfAll
 from offsetlake.console.answers import Answers
+from offsetlake.console.background import COMMITTERS, MAX_COMMITTERS, committers, lag_for_people
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import Text
 from offsetlake.console.state import PAGE_ROWS, PageState, command_line
-from offsetlake.lake.lake import Lake
-from offsetlake.lake.log_ends import newest_asked
 from offsetlake.lake.sql.views import views
-from offsetlake.queries.audits import audit
 from offsetlake.queries.cycles import as_texts, list_cycles
-from offsetlake.queries.lag import behind, lag_by_group, shown_status
 from offsetlake.queries.questions import like
-
-_COMMITTERS = "commit_rate"
-_MAX_COMMITTERS = 1000
 
 
 class Column(NamedTuple):
@@ -58,7 +52,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
     @app.get("/lag")
     def lag(visitor: Reader, q: Text = "", page: int = 1) -> Response:
         state = PageState(q=q, page=page)
-        rows = answers.later("lag", ("log_ends", "runs"), _lag)
+        rows = answers.later("lag", ("log_ends", "runs"), lag_for_people)
         rows = None if rows is None else like(visitor.visible(rows), state.pattern)
         command = command_line("lag", group=state.pattern, lake=lake)
         return _page("Lag", _LAG_TEXT, state, "/lag", _LAG, rows, command, "No log end offsets are recorded.")
@@ -66,10 +60,10 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
     @app.get("/committers")
     def most_commits(visitor: Reader, q: Text = "", page: int = 1) -> Response:
         state = PageState(q=q, page=page)
-        rows = answers.later("committers", ("offset_commits", "runs"), _committers)
+        rows = answers.later("committers", ("offset_commits", "runs"), committers)
         rows = None if rows is None else like(visitor.visible(rows), state.pattern)
-        command = command_line("audit", _COMMITTERS, group=state.pattern, lake=lake, limit=_MAX_COMMITTERS)
-        view = views()[_COMMITTERS]
+        command = command_line("audit", COMMITTERS, group=state.pattern, lake=lake, limit=MAX_COMMITTERS)
+        view = views()[COMMITTERS]
         names = [] if rows is None else rows.column_names
         columns = [_column(name, rows) for name in names if name not in view.least_important]
         return _page("Busiest", view.answers, state, "/committers", columns, rows, command, "No group has committed.")
@@ -114,18 +108,6 @@ def _page(
         rows=None if rows is None else rows.slice(first, PAGE_ROWS).to_pylist(), more=total > state.page * PAGE_ROWS,
         again_after=1 if rows is None else None,
     )  # fmt: skip
-
-
-def _committers(lake: Lake) -> pa.Table:
-    return audit(lake, _COMMITTERS, limit=_MAX_COMMITTERS)
-
-
-def _lag(lake: Lake) -> pa.Table:
-    if newest_asked(lake) is None:
-        return pa.table({"group_id": pa.array([], pa.string())})
-    rows = lag_by_group(lake)
-    rows = rows.append_column("behind", pa.array(behind(rows), pa.string()))
-    return rows.set_column(rows.column_names.index("status"), "status", pa.array(shown_status(rows), pa.string()))
 
 
 def _column(name: str, rows: pa.Table) -> Column:

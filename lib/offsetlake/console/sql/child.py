@@ -25,7 +25,7 @@ _SETTINGS = SPILLING | {MEMORY_LIMIT: "128M", "datafusion.execution.sort_spill_r
 views()  # parsed once, for all queries
 
 
-def answer(request: str, sending: Connection) -> None:
+def answer(request: forked.Request, sending: Connection) -> None:
     """Answer a request, and end this process."""
     message = "A query in the console needs too much memory."
     limit = limited(NotEnoughMemory.exit_code, message, _nothing, MAX_GROWTH_BYTES)

@@ -1,7 +1,6 @@
 """Runs queries of visitors in child processes, one at a time, with limits of time, rows and memory."""
 
 import asyncio
-import json
 import re
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
@@ -9,7 +8,7 @@ from dataclasses import dataclass
 
 from offsetlake.console import forked
 from offsetlake.console.sql import child
-from offsetlake.errors import BadRequest, NotEnoughMemory, OffsetlakeError
+from offsetlake.errors import BadRequest
 from offsetlake.location.locate import LakeLocation
 
 MAX_SECONDS = 30
@@ -19,6 +18,10 @@ _MAX_BYTES = 400_000  # of the texts of all cells: the markup of the page is as 
 _POLL_SECONDS = 0.2
 _POSITION = re.compile(r"Line: (\d+), Column: (\d+)")
 _CANCELLED = "The query was cancelled."
+_TOO_LARGE = (
+    f"The query needs more than the {child.MAX_GROWTH_BYTES >> 20} MB of memory that the console permits. "
+    "Limit it: WHERE group_id = '…'. Or run the command below."
+)
 
 Value = str | int | bool | None
 
@@ -50,7 +53,7 @@ class Queries:
 
         """
         request = {"lake": self._location, "statement": statement, "max_rows": max_rows, "max_bytes": _MAX_BYTES}
-        request["max_seconds"] = 2 * MAX_SECONDS
+        request |= {"max_seconds": 2 * MAX_SECONDS, "niceness": 0}
         await self._turn(is_cancelled)
         try:
             with tempfile.TemporaryDirectory(prefix="offsetlake-sql-") as folder:  # of what the query spills
@@ -84,22 +87,7 @@ async def _run(request: Mapping[str, object], is_cancelled: Callable[[], Awaitab
             process.kill()
         found = await answering
         await asyncio.to_thread(process.join)
-    return _result(found, process.exitcode or 0)
-
-
-def _result(answer: bytes, exit_code: int) -> Result:
-    """Return the result of a process; raise the error that it ended with."""
-    if exit_code == NotEnoughMemory.exit_code:
-        raise NotEnoughMemory(
-            f"The query needs more than the {child.MAX_GROWTH_BYTES >> 20} MB of memory that the console permits. "
-            "Limit it: WHERE group_id = '…'. Or run the command below."
-        )
-    if not answer:
-        raise OffsetlakeError(f"The process of the query ended with code {exit_code}. Run the query again.")
-    found = json.loads(answer)
-    if "error" in found:
-        raise BadRequest(found["error"])
-    return Result(**found)
+    return Result(**forked.checked(found, process.exitcode, _TOO_LARGE))
 
 
 def marked_position(statement: str, message: str) -> str:

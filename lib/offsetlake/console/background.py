@@ -1,0 +1,61 @@
+"""Answers about a whole lake, which take many seconds: computed in a process that leaves the CPUs to other pages."""
+
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from offsetlake.console import forked
+from offsetlake.lake.foreign.guard import open_verified
+from offsetlake.lake.lake import Lake
+from offsetlake.lake.log_ends import newest_asked
+from offsetlake.lake.sql.engine import limited_memory
+from offsetlake.location.locate import LakeLocation
+from offsetlake.queries.audits import audit
+from offsetlake.queries.lag import behind, lag_by_group, shown_status
+
+COMMITTERS = "commit_rate"
+"""The view with the groups that commit most often."""
+
+MAX_COMMITTERS = 1000
+
+T = TypeVar("T")
+
+_TOO_LARGE = "The answer needs more memory than a query may use: use the command below, with the option --group."
+
+
+def computed(location: LakeLocation, compute: Callable[..., T], *arguments: object) -> T:
+    """Return what a function of a module returns for a lake and some arguments; raise the OffsetlakeError it raises.
+
+    Raises NotEnoughMemory if that needs too much memory.
+    """
+    request = {"lake": location, "compute": compute, "arguments": arguments}
+    answer: T = forked.run_in_background(_answer, request, _TOO_LARGE)
+    return answer
+
+
+def _answer(request: forked.Request, sending: Connection) -> None:
+    forked.answer(_compute, request, sending, limited_memory())
+
+
+def _compute(lake: LakeLocation, compute: Callable[..., Any], arguments: tuple[object, ...]) -> Any:
+    return compute(open_verified(lake), *arguments)
+
+
+def committers(lake: Lake) -> pa.Table:
+    """Return the first MAX_COMMITTERS rows of the view COMMITTERS."""
+    rows = audit(lake, COMMITTERS, limit=MAX_COMMITTERS)
+    return pa.Table.from_batches(rows.to_batches(MAX_COMMITTERS), rows.schema)
+
+
+def lag_for_people(lake: Lake) -> pa.Table:
+    """Return the rows of `lag_by_group` with the status for people, and the lag in time in the column `behind`.
+
+    A lake without recorded log end offsets has no rows.
+    """
+    if newest_asked(lake) is None:
+        return pa.table({"group_id": pa.array([], pa.string())})
+    rows = lag_by_group(lake)
+    rows = rows.append_column("behind", pa.array(behind(rows), pa.string()))
+    return rows.set_column(rows.column_names.index("status"), "status", pa.array(shown_status(rows), pa.string()))
