@@ -33,13 +33,17 @@ class Key:
             return of_group
         return f"{of_group} AND topic = {quoted(self.topic)} AND partition = {self.partition}"
 
+    def placed(self, lake: Lake) -> str:
+        """Return the SQL condition on the log partitions of the group, without which all of them are read."""
+        partitions = ", ".join(map(str, log_partitions_of(lake, [self.group_id]))) or "NULL"
+        return f"log_partition IN ({partitions})"
+
     def engine(self, lake: Lake, views: Sequence[str], tables: Sequence[str] = ()) -> Engine:
         """Return an engine in which views and tables contain the rows that determine this key, and possibly others.
 
         A commit in parts is complete by all its parts, whichever keys these are of; a transaction by its marker.
         """
-        partitions = ", ".join(map(str, log_partitions_of(lake, [self.group_id]))) or "NULL"
-        placed = f"log_partition IN ({partitions})"
+        placed = self.placed(lake)
         only = {
             "offset_commits": f"{placed} AND (({self.condition}) OR commit_id IS NOT NULL)",
             "transaction_markers": placed,

@@ -99,8 +99,9 @@ def steps_in_portions(lake: Lake, key: Key, max_records: int) -> Iterator[Steps]
 
     An offset that has more is yielded alone. Memory is about 150 bytes for each record of a portion.
     """
-    sql = f"SELECT topic, partition, count(*) AS records FROM offset_commits WHERE {key.condition}"  # noqa: S608
-    rows = key.engine(lake, [], ["offset_commits"]).query(f"{sql} GROUP BY topic, partition ORDER BY topic, partition")
+    where = f"{key.placed(lake)} AND {key.condition}"
+    sql = f"SELECT topic, partition, count(*) AS records FROM offset_commits WHERE {where}"  # noqa: S608
+    rows = lake.query(f"{sql} GROUP BY topic, partition ORDER BY topic, partition", "offset_commits")
     portion, total = list[str](), 0
     for row in rows.to_pylist():
         if portion and total + row["records"] > max_records:
@@ -116,8 +117,8 @@ def _read(lake: Lake, key: Key, condition: str) -> Iterator[dict[str, Any]]:
     """Yield arrays of the records of a key that satisfy an SQL condition and took effect, and when, batch by batch."""
     # The engine needs a tenth of the memory of a dataset of Arrow, and a third of the time, to filter by key.
     columns = ", ".join(_COLUMNS if key.topic is not None else ["topic", "partition", *_COLUMNS])
-    sql = f"SELECT {columns} FROM offset_commits WHERE {key.condition} AND ({condition})"  # noqa: S608
-    return _placed(lake, key, key.engine(lake, [], ["offset_commits"]).stream(sql))
+    sql = f"SELECT {columns} FROM offset_commits WHERE {key.placed(lake)} AND {key.condition} AND ({condition})"  # noqa: S608
+    return _placed(lake, key, lake.engine(["offset_commits"], {}).stream(sql))
 
 
 def _in_order(key: Key, placed: Iterable[dict[str, Any]]) -> Steps:
