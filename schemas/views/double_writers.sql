@@ -33,13 +33,7 @@ steps AS (
   FROM (
     SELECT group_id, topic, partition, log_partition, log_offset, effective_log_offset, effective_timestamp, old_offset,
       new_offset, repeats, coalesce(producer_id, -1) AS writer
-    FROM (
-      SELECT *, max(CASE WHEN producer_id IS NOT NULL OR new_offset < old_offset THEN 1 ELSE 0 END) OVER (
-        PARTITION BY group_id
-      ) AS can_turn
-      FROM turning_points WHERE kind = 'commit'
-    ) AS of_groups
-    WHERE can_turn = 1
+    FROM turning_points WHERE kind = 'commit'
   ) AS commits
   WINDOW one_group AS (PARTITION BY group_id ORDER BY topic, partition, effective_log_offset, log_offset DESC)
 ),

@@ -2,17 +2,19 @@
 
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from offsetlake.lake.lake import Lake
-from offsetlake.report import numbers, words
+from offsetlake.lake.sql.engine import MEMORY_LIMIT, SPILLING
+from offsetlake.report import candidates, numbers, words
 from offsetlake.report.report import report
-from offsetlake.report.scope import find_scope
+from offsetlake.report.scope import Scope, find_scope
 from support.command_line import Run
 from support.lakes import new_lake
-from support.queries.lakes import end, small_lake, tombstone
+from support.queries.lakes import Row, end, small_lake, tombstone
 from support.queries.view_rows import HISTORY, PRESENT
 from support.queries.view_rows import NOW as PRESENT_NOW
 from support.report.pages import Page
@@ -321,6 +323,37 @@ def test_results_from_portions_of_a_copy_of_the_records_are_those_of_the_table(
     assert numbers.worst_committers(scope, busiest) == numbers.worst_committers(scope, whole)
     for view in ("regressions", "changes", "double_writers", "stalled_partitions"):
         assert numbers.worst(scope, view, busiest) == numbers.worst(scope, view, whole)
+
+
+@pytest.mark.parametrize(
+    ("view", "condition", "tables", "narrow"),
+    [
+        ("changes", "change = 'reset'", HISTORY, candidates.with_possible_resets),
+        ("stalled_partitions", "true", PRESENT, candidates.with_lag_to_another_group),
+    ],
+)
+def test_groups_that_cannot_have_a_row_are_not_compared(
+    view: str,
+    condition: str,
+    tables: dict[str, list[Row]],
+    narrow: Callable[[Scope, numbers.BusiestGroups], numbers.BusiestGroups],
+    tmp_path: Path,
+) -> None:
+    scope = find_scope(small_lake(tmp_path / "lake", **tables), None, 0)
+    busiest = numbers.busiest_groups(scope)
+    narrowed = narrow(scope, busiest)
+    assert {name for portion in narrowed.portions for name in portion} < {*busiest.names}
+    found = numbers.worst(scope, view, busiest, condition)
+    assert found is not None
+    assert numbers.worst(scope, view, narrowed, condition) == found
+
+
+def test_query_gets_more_memory_if_it_needs_it(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    scope = find_scope(lake, None, None)
+    busiest = numbers.busiest_groups(scope)
+    found = numbers.worst_committers(scope, busiest)
+    monkeypatch.setattr(numbers, "SMALL", SPILLING | {MEMORY_LIMIT: "1K"})
+    assert numbers.worst_committers(scope, busiest) == found
 
 
 def test_share_groups_are_listed_by_deliveries_and_time_without_a_move(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ ALL_RUNS = 2**63 - 1
 """A number above those of all runs."""
 
 _BATCH_ROWS = 1 << 17
+_BATCH_READAHEAD = 2  # by default 16 batches of a file, decoded with all rows, wait for the condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,4 +205,9 @@ def partition_rows(
     paths = [f.path for f in files if f.first_partition <= high and f.last_partition >= low]
     dataset = file_dataset(lake, table, paths, dictionaries=alone)
     chosen = pc.field("log_partition").isin(list(partitions))
-    return dataset.to_table(columns, filter=chosen if where is None else chosen & where, use_threads=alone)
+    return dataset.to_table(
+        columns,
+        filter=chosen if where is None else chosen & where,
+        use_threads=alone,
+        batch_readahead=_BATCH_READAHEAD,
+    )

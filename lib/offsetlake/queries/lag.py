@@ -139,10 +139,11 @@ def lag_by_group(lake: Lake, pattern: str | None = None) -> pa.Table:
     if run is None:
         raise _nothing_asked(lake, None)
     current, recorded = ends_asked_by(lake, run), RecordedEnds(lake, run)
-    parts = [
-        _of_groups(_worst_first(_lag(windows, current, recorded, None), KEY))
-        for windows in _windows(lake, run, pattern, None)
-    ]
+
+    def of_portion(windows: Windows) -> pa.Table:
+        return _of_groups(_worst_first(_lag(windows, current, recorded, None), KEY))
+
+    parts = [*map(of_portion, _windows(lake, run, pattern, None))]
     if not parts:
         raise _nothing_found(lake, pattern)
     groups = pa.concat_tables(parts)
@@ -216,10 +217,8 @@ def _windows(lake: Lake, run: int, pattern: str | None, topic: str | None) -> It
     """Yield the newest commits of all partitions, some log partitions at a time."""
     where = None if topic is None else pc.field("topic") == topic
     within = None if pattern is None else log_partitions_like(lake, pattern)
-    for rows in decided_until(lake, run, where, pattern, within):
-        windows = newest_commits(rows)
-        if len(windows.counts):
-            yield windows
+    every = map(newest_commits, decided_until(lake, run, where, pattern, within))  # keeps no portion while it reads
+    return (windows for windows in every if len(windows.counts))
 
 
 def _nothing_found(lake: Lake, pattern: str | None, topic: str | None = None) -> NoOffset:

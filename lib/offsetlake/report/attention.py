@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from offsetlake.queries.share import topic_names
-from offsetlake.report import numbers
+from offsetlake.report import candidates, numbers
 from offsetlake.report.page import Row, Section
 from offsetlake.report.scope import Scope
 from offsetlake.report.words import count, duration, instant, shortened
@@ -54,7 +54,7 @@ def _commit_problems(scope: Scope, busiest: numbers.BusiestGroups) -> Iterator[_
             f"{_key(row)}: {count(int(row['records_again']))} records read again",
             scope.command("audit", "regressions", *since),
         )
-    row = numbers.worst(scope, "changes", busiest, "change = 'reset'")
+    row = numbers.worst(scope, "changes", candidates.with_possible_resets(scope, busiest), "change = 'reset'")
     if row:
         old_offset = "none" if row["old_offset"] is None else f"{row['old_offset']:,}"
         yield _row(
@@ -72,7 +72,7 @@ def _commit_problems(scope: Scope, busiest: numbers.BusiestGroups) -> Iterator[_
             f"{_key(row)}: {commits}",
             scope.command("audit", "double_writers", *since),
         )
-    row = numbers.worst(scope, "stalled_partitions", busiest)
+    row = numbers.worst(scope, "stalled_partitions", candidates.with_lag_to_another_group(scope, busiest))
     if row:
         lag = count(int(row["known_behind"]))
         yield _row(

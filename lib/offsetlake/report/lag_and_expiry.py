@@ -35,8 +35,6 @@ def lags(scope: Scope) -> pa.Table:
         return lag_by_group(scope.lake, scope.pattern)
     except NoOffset:
         return pa.table({})
-    finally:
-        pa.default_memory_pool().release_unused()  # the lags of all partitions: later queries have a memory limit
 
 
 def lag(scope: Scope, groups: pa.Table) -> Section:

@@ -1,6 +1,6 @@
 """The queries of a report. Each result has only the rows that are shown, or a few per group that is shown."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from offsetlake.errors import NotEnoughMemory
 from offsetlake.lake.sql.answers import PartedAnswer
-from offsetlake.lake.sql.engine import SPILLING, Engine
+from offsetlake.lake.sql.engine import SMALL, SPILLING, Engine
 from offsetlake.lake.sql.views import views
 from offsetlake.queries import questions
 from offsetlake.queries.questions import quoted
@@ -18,7 +19,7 @@ from offsetlake.report.scope import MAX_GROUPS, Scope
 MAX_BUSIEST_GROUPS = 200
 """The maximum number of groups whose commits are read one by one, which bounds the time."""
 
-MAX_PORTION_RECORDS = 500_000
+MAX_PORTION_RECORDS = 200_000
 """The maximum number of records that a view compares at once, which bounds the memory; a single group may have more."""
 
 _DAY_MS = 86_400_000
@@ -46,18 +47,27 @@ class BusiestGroups:
         names: list[str] = self.groups["group_id"].to_pylist()
         return names
 
-    def engine(self, scope: Scope, view: str) -> Engine:
-        """Return an SQL engine that spills to disk, with a view over the copied records."""
-        return scope.lake.engine([view], {}, settings=SPILLING, replacements={"offset_commits": self.commits})
+    def query(self, scope: Scope, view: str, sql: str) -> pa.Table:
+        """Return the rows, which are few, of a query over a view of the copied records.
+
+        The engine gets the memory of other queries only if a join needs it.
+        """
+        try:
+            return self._engine(scope, view, SMALL).query(sql)
+        except NotEnoughMemory:
+            return self._engine(scope, view, SPILLING).query(sql)
+
+    def _engine(self, scope: Scope, view: str, settings: Mapping[str, str]) -> Engine:
+        return scope.lake.engine([view], {}, settings=settings, replacements={"offset_commits": self.commits})
 
     def by_portion(self, scope: Scope, view: str, order: str, select: Callable[[str], str]) -> pa.Table:
         """Return the rows, which are few, of a query over a view for each portion, sorted by an ORDER BY.
 
         `select` returns the query for the groups that satisfy an SQL condition.
         """
-        engine, found = self.engine(scope, view), PartedAnswer(order)
+        found = PartedAnswer(order)
         for names in self.portions:
-            found.add(engine.stream(select(_is_one_of(names))))
+            found.add(self.query(scope, view, select(is_one_of(names))).to_reader())
         rows = found.answer()
         return pa.Table.from_batches(rows.to_batches(MAX_BUSIEST_GROUPS), rows.schema)
 
@@ -70,7 +80,7 @@ def busiest_groups(scope: Scope) -> BusiestGroups:
     groups = growth_by_group(scope, "commits", MAX_BUSIEST_GROUPS)
     groups = groups.filter(pc.greater(groups["commits"], 0))
     table = scope.lake.delta_table("offset_commits")
-    condition = _is_one_of(groups["group_id"].to_pylist())
+    condition = is_one_of(groups["group_id"].to_pylist())
     if 2 * (pc.sum(groups["records"]).as_py() or 0) <= scope.lake.count("offset_commits"):
         copy = PartedAnswer("log_offset")
         copy.add(
@@ -109,7 +119,9 @@ def over_time(scope: Scope, busiest: BusiestGroups) -> pa.Table:
     | back           | double  | the sum of the decreases alone, in records |
     | newest         | integer | when the newest of these commits took effect, in ms since the epoch |
     """
-    return busiest.engine(scope, "commit_steps").query(
+    return busiest.query(
+        scope,
+        "commit_steps",
         f"""
         SELECT group_id, effective_timestamp - effective_timestamp % {scope.step_ms} AS at, count(*) AS commits,
           coalesce(sum(CAST(new_offset AS DOUBLE) - old_offset), 0) AS ahead,
@@ -117,8 +129,8 @@ def over_time(scope: Scope, busiest: BusiestGroups) -> pa.Table:
           max(effective_timestamp) AS newest
         FROM commit_steps
         WHERE kind = 'commit' AND effective_timestamp BETWEEN {scope.from_ms} AND {scope.until_ms}
-          AND {_is_one_of(busiest.names[:MAX_GROUPS])}
-        GROUP BY group_id, effective_timestamp - effective_timestamp % {scope.step_ms} ORDER BY at"""  # noqa: S608
+          AND {is_one_of(busiest.names[:MAX_GROUPS])}
+        GROUP BY group_id, effective_timestamp - effective_timestamp % {scope.step_ms} ORDER BY at""",  # noqa: S608
     )
 
 
@@ -226,7 +238,7 @@ def count_rows(scope: Scope, table: str) -> int:
     return scope.lake.count(table, scope.group_condition)
 
 
-def _is_one_of(groups: Sequence[str]) -> str:
+def is_one_of(groups: Sequence[str]) -> str:
     """Return an SQL condition that allows the engine to skip files without these groups."""
     return f"group_id IN ({', '.join(map(quoted, groups))})" if groups else "false"
 

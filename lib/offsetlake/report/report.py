@@ -77,10 +77,15 @@ def content(
         BadRequest: No group in the history matches the pattern.
         LakeUnusable: An older version of offsetlake created the lake.
     """
-    announce("finding the newest record")
+
+    def start(step: str) -> None:
+        pa.default_memory_pool().release_unused()  # of the step before; queries in the next one have a memory limit
+        announce(step)
+
+    start("finding the newest record")
     scope = find_scope(lake, pattern, since_ms)
     table_sizes = sizes(lake)
-    sections = [*_group_sections(scope, policy, announce), *_lake_sections(scope, announce)]
+    sections = [*_group_sections(scope, policy, start), *_lake_sections(scope, start)]
     facts = _facts(scope, table_sizes)
     return Content([*_introduction(scope)], facts, [*sections, state.tables(scope, table_sizes)])
 

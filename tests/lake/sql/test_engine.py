@@ -16,7 +16,7 @@ from offsetlake.errors import NotEnoughMemory
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql import answers, engine
 from offsetlake.lake.sql.answers import KeptAnswer, PartedAnswer, kept
-from offsetlake.lake.sql.engine import SPILLING
+from offsetlake.lake.sql.engine import MEMORY_LIMIT, SPILLING
 from offsetlake.lake.sql.select import select
 from support.queries.lakes import commit, small_lake
 
@@ -43,6 +43,17 @@ def test_join_above_the_limit_is_refused(lake: Lake, monkeypatch: pytest.MonkeyP
         lake.engine(["runs"], {}).query(
             f"SELECT count(*) FROM ({NUMBERS}) AS a JOIN ({NUMBERS}) AS b ON a.text = b.text"
         )
+
+
+def test_process_with_little_memory_has_smaller_engines(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    join = f"SELECT count(*) AS n FROM ({NUMBERS}) AS a JOIN ({NUMBERS}) AS b ON a.text = b.text"
+    monkeypatch.setattr(engine, "_DEFAULTS", {})
+    monkeypatch.setitem(engine.SMALL, MEMORY_LIMIT, "8M")
+    assert lake.engine(["runs"], {}).query(join)["n"].to_pylist() == [400_000]
+    engine.use_little_memory()
+    with pytest.raises(NotEnoughMemory):
+        lake.engine(["runs"], {}).query(join)
+    assert lake.engine(["runs"], {}, settings=SPILLING).query(join)["n"].to_pylist() == [400_000]
 
 
 def test_large_result_is_stored_in_a_file(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from offsetlake.checks.expectations import MAX_CHECKED_ROWS, evidence, first_run
 from offsetlake.console import forked
 from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.sql.engine import limited_memory
+from offsetlake.lake.sql.engine import limited_memory, use_little_memory
 from offsetlake.rules.policy import Override, RetentionPolicy
 
 
@@ -28,6 +28,7 @@ def _compute(part: str, lake: str, policy: Mapping[str, Any]) -> dict[str, Any]:
 def _report(lake: str, policy: Mapping[str, Any]) -> dict[str, Any]:
     from offsetlake.report.report import content  # noqa: PLC0415 - Matplotlib, which the console itself does not need
 
+    use_little_memory()
     overrides = tuple(Override(**override) for override in policy["overrides"])
     opened = open_verified(lake)
     shown = content(opened, RetentionPolicy(**{**policy, "overrides": overrides}), None, None, lambda _: None)

@@ -34,8 +34,17 @@ SPILLING = {
     "datafusion.execution.batch_size": "4096",
 }
 """Settings with which sorts of any size fit into less than ENGINE_BYTES: one at a time, which takes longer."""
+SMALL = SPILLING | {MEMORY_LIMIT: "128M", "datafusion.execution.sort_spill_reservation_bytes": str(32 << 20)}
+"""Settings with which sorts and aggregations of any size need less than 200 MB; larger joins are refused."""
+
+_DEFAULTS: dict[str, str] = {}
 _EXHAUSTED = "Resources exhausted"
 _CREATING = threading.Lock()
+
+
+def use_little_memory() -> None:
+    """Use the settings SMALL for all engines of this process that are created without settings."""
+    _DEFAULTS.update(SMALL)
 
 
 class Engine:
@@ -53,7 +62,7 @@ class Engine:
         `only` maps names of tables to SQL conditions: queries and views see only the rows that satisfy them. Files
         whose statistics rule a condition out are not read. `settings` are DataFusion's own.
         """
-        given = dict(settings or {})
+        given = dict(_DEFAULTS if settings is None else settings)
         limit = given.pop(MEMORY_LIMIT, f"{ENGINE_BYTES >> 20}M")
         builder = QueryBuilder(given)
         builder.execute(f"SET {MEMORY_LIMIT} = '{limit}'")

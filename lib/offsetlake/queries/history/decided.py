@@ -46,12 +46,16 @@ def decided_until(
         chosen &= where
     step = max(1, len(partitions) * _ROWS_AT_ONCE // max(lake.count("offset_commits"), 1))
     for some in (partitions[start : start + step] for start in range(0, len(partitions), step)):
-        reduction = Reduction(*deciding_rows(history, some))
-        rows = partition_rows(
-            lake, "offset_commits", history.files["offset_commits"], some, chosen, _COLUMNS, alone=True
-        )
-        if pattern is not None:
-            rows = rows.filter(pa.array(policy.like(rows["group_id"], pattern)))
-        yield reduction.all_decided(rows)
-        del reduction, rows
+        yield _decided(lake, history, some, chosen, pattern)
         pa.default_memory_pool().release_unused()  # of each portion: the C library keeps it in fragments otherwise
+
+
+def _decided(
+    lake: Lake, history: History, partitions: Sequence[int], chosen: pc.Expression, pattern: str | None
+) -> pa.Table:
+    reduction = Reduction(*deciding_rows(history, partitions))
+    files = history.files["offset_commits"]
+    rows = partition_rows(lake, "offset_commits", files, partitions, chosen, _COLUMNS, alone=True)
+    if pattern is not None:
+        rows = rows.filter(pa.array(policy.like(rows["group_id"], pattern)))
+    return reduction.all_decided(rows)
