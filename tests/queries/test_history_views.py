@@ -2,7 +2,7 @@
 
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.sql.engine import SPILLING
 from offsetlake.lake.sql.portions import portions
 from offsetlake.lake.sql.views import needed, views
 from offsetlake.queries import audits
@@ -181,6 +182,26 @@ def test_view_computed_in_parts_has_the_same_rows(
     assert [key(row) for row in read(found.slice(0, 3))] == [key(row) for row in whole[:3]]
     few = audits.audit(lake, name, limit=3)
     assert [key(row) for row in read(few)] == [key(row) for row in whole[:3]]
+
+
+def test_only_the_part_with_a_large_group_is_sorted_in_one_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = [*(["large"] * 30), *(f"small-{number}" for number in range(10))]
+    commits = [commit(number, number + 1, group_id=group) for number, group in enumerate(groups)]
+    lake = small_lake(tmp_path / "lake", offset_commits=commits)
+    monkeypatch.setattr(audits, "TURNING_AT_ONCE", 10)
+    large: list[int] = []
+
+    def settings_of_large_part() -> Mapping[str, str]:
+        large.append(len(parts))
+        return SPILLING
+
+    monkeypatch.setattr(audits, "spilling", settings_of_large_part)
+    parts: list[int] = []
+    audits.audit(lake, "regressions", advance=lambda done, _: parts.append(done))
+    assert len(parts) > 1
+    assert large == [0]  # the first part, by the names of the groups
 
 
 @pytest.mark.parametrize("name", [name for name, view in views().items() if view.outcomes_order])

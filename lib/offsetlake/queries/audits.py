@@ -12,13 +12,14 @@ from offsetlake.errors import BadRequest, NotEnoughMemory
 from offsetlake.lake.definitions import REDUCED_HISTORY
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.answers import Answer, PartedAnswer, kept
-from offsetlake.lake.sql.engine import Engine, Tables
+from offsetlake.lake.sql.engine import Engine, Tables, spilling
 from offsetlake.lake.sql.portions import ROWS_AT_ONCE, Portion, portions
 from offsetlake.lake.sql.views import View, needed, views
 from offsetlake.queries.questions import check_committed, known_groups, quoted
 
 MAX_FIRST_ROWS = 1000  # of an answer that is computed from the keys that have its rows
 _MIN_SHARE = 0.01
+_MAX_EXCESS = 1.25  # of the rows of a part over those that are compared at once
 _MAX_GROUPS_APART = 200  # whose topics and partitions a condition names by group
 AGGREGATED_AT_ONCE = ROWS_AT_ONCE << 4  # rows of history for a view without windows: aggregations spill
 TURNING_AT_ONCE = ROWS_AT_ONCE << 1  # turning points, which have few columns
@@ -72,16 +73,18 @@ def audit(
 class _Part:
     """A part of history for which a view is computed separately.
 
-    | field  | description |
-    |--------|-------------|
-    | only   | the SQL condition on the rows of each history table |
-    | groups | the SQL condition on the groups of the answer |
-    | rows   | approximate number of rows of history |
+    | field    | description |
+    |----------|-------------|
+    | only     | the SQL condition on the rows of each history table |
+    | groups   | the SQL condition on the groups of the answer |
+    | rows     | approximate number of rows of history |
+    | is_large | whether it has a group with more rows than are compared at once, which are sorted in one thread |
     """
 
     only: Mapping[str, str]
     groups: str
     rows: int
+    is_large: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +97,16 @@ class _Query:
     conditions: str
     limit: int | None
 
-    def engine(self, *names: str, only: Mapping[str, str] | None = None) -> Engine:
+    def engine(
+        self, *names: str, only: Mapping[str, str] | None = None, settings: Mapping[str, str] | None = None
+    ) -> Engine:
         """Return an SQL engine over the named views and tables, and those they are built on."""
-        return self.lake.engine(names, {}, only, replacements=self.tables)
+        return self.lake.engine(names, {}, only, settings, self.tables)
 
     def stream(self, part: _Part | None = None, *, in_order: bool = True) -> pa.RecordBatchReader:
         """Return its rows, by default of all history."""
-        engine = self.engine(self.view.name, only=part.only if part else None)
+        settings = spilling() if part and part.is_large else None
+        engine = self.engine(self.view.name, only=part.only if part else None, settings=settings)
         of_part = f"{self.conditions} AND {part.groups}" if part else self.conditions
         order = f"ORDER BY {self.view.order}" if in_order else ""
         limited = "" if self.limit is None else f"LIMIT {self.limit}"
@@ -188,8 +194,9 @@ def _parts(query: _Query, groups: Sequence[str] | None) -> list[_Part]:
         return []
     parts = []
     for portion in divided:
-        ranges = _group_ranges(query, portion, rows_at_once)
-        parts += [_Part(_only(portion, groups, tables), groups, portion.rows // len(ranges)) for groups in ranges]
+        for of_range, rows in _group_ranges(query, portion, rows_at_once):
+            is_large = rows > _MAX_EXCESS * rows_at_once
+            parts.append(_Part(_only(portion, of_range, tables), of_range, rows, is_large))
     return parts
 
 
@@ -210,24 +217,27 @@ def _share_of_turning_points(query: _Query) -> float:
     return max(int(counted["turning"] or 0) / max(int(counted["every"]), 1), _MIN_SHARE)
 
 
-def _group_ranges(query: _Query, portion: Portion, rows_at_once: int) -> list[str]:
-    """Return SQL conditions that divide the groups of a portion by name into ranges of about as many commits each.
+def _group_ranges(query: _Query, portion: Portion, rows_at_once: int) -> list[tuple[str, int]]:
+    """Return SQL conditions that divide the groups of a portion by name into ranges, and their numbers of commits.
 
     A range has at most about `rows_at_once` commits, but a group is never divided.
     """
     shares = -(-portion.rows // rows_at_once)
     if shares < 2:
-        return ["true"]
+        return [("true", portion.rows)]
     engine = query.engine("offset_commits", only={"offset_commits": portion.condition})
     counted = engine.query("SELECT group_id, count(*) AS n FROM offset_commits GROUP BY group_id ORDER BY group_id")
     ends = np.cumsum(counted["n"].to_numpy())
     numbers = (ends - 1) * shares // ends[-1:]
-    firsts = counted["group_id"].take(pa.array(np.flatnonzero(np.diff(numbers)) + 1)).to_pylist()
+    starts = np.flatnonzero(np.diff(numbers)) + 1
+    rows = np.diff(ends[[*(starts - 1), -1]], prepend=0).tolist() if len(ends) else [0]
+    firsts = counted["group_id"].take(pa.array(starts)).to_pylist()
     bounds = [quoted(name) for name in firsts]
-    return [
+    conditions = [
         " AND ".join([*([f"group_id >= {low}"] if low else []), *([f"group_id < {high}"] if high else [])]) or "true"
         for low, high in pairwise([None, *bounds, None])
     ]
+    return list(zip(conditions, rows, strict=True))
 
 
 def _only(portion: Portion, groups: str, tables: Iterable[str]) -> dict[str, str]:

@@ -47,6 +47,11 @@ def use_little_memory() -> None:
     _DEFAULTS.update(SMALL)
 
 
+def spilling() -> Mapping[str, str]:
+    """Return the settings SPILLING, or SMALL in a process with little memory."""
+    return _DEFAULTS or SPILLING
+
+
 class Engine:
     """A session: tables and views by name, then any number of queries."""
 
