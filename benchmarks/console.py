@@ -4,8 +4,10 @@ python benchmarks/console.py                 writes the lake of `console_lake.py
 python benchmarks/console.py --lake DIR      measures an existing lake of `console_lake.py`
 python benchmarks/console.py --only /group   measures the routes whose name contains the text
 
-For each route the first request is `cold`. The others (`warm`) are for different groups, partitions, pages and
-instants. Then 20 users request all routes at once. A page whose answer takes longer says so and loads itself again:
+The lake is measured as the daily `offsetlake maintain` leaves it. For each route the first request is `cold`. The
+others (`warm`) are for different groups, partitions, pages and instants. Then 20 people visit all routes at once: each
+reads a page for 1 to 3 seconds before the next request, and for comparison they request pages without pauses, which
+measures how many pages the machine can render. A page whose answer takes longer says so and loads itself again:
 `complete` is the time until the answer is shown. The memory is the sum of the proportional set sizes (PSS) of all
 processes of the console, in which each page that processes share counts once, sampled every 50 ms.
 """
@@ -19,7 +21,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -35,12 +36,13 @@ from console_lake import year_lake  # noqa: E402 - sys.path is set above
 from console_year import EVERY_BUSY, TOPICS, Year  # noqa: E402
 from offsetlake.lake.lake import Lake  # noqa: E402
 from offsetlake.util.times import to_iso  # noqa: E402
+from process_memory import Memory, cpu_seconds  # noqa: E402
 
-WARM, MIN_WARM, USERS, REQUESTS_PER_USER = 20, 3, 20, 10
+WARM, MIN_WARM, PEOPLE, VISITS_PER_PERSON = 20, 3, 20, 12
+PAUSE_SECONDS = (1.0, 3.0)
 MAX_SECONDS = 40  # for the warm requests of a route; those of a slow route are fewer
 MAX_COLD_MS, MAX_WARM_MS, MAX_SHARED_MS = 1_000, 300, 1_000
 MAX_RESPONSE_BYTES, MAX_MEMORY_MB = 1_000_000, 500
-SAMPLE_INTERVAL_SECONDS = 0.05
 
 _POLICY = '[retention]\ndefault = "{days}d"'
 _SQL = "SELECT topic, count(*) AS offsets FROM offsets WHERE group_id = '{group}' GROUP BY topic"
@@ -109,6 +111,9 @@ class Addresses:
             "/lag": lambda: f"/lag?page={pages(1, 500)}",
             "/committers": lambda: f"/committers?page={pages(1, 10)}",
             "/review": lambda: f"/review?page={pages(1, 2)}",
+            "/attention": lambda: "/attention",
+            "/report": lambda: "/report",
+            "/checks": lambda: "/checks",
             "/runs": lambda: f"/runs?page={pages(1, 4)}",
             "/what-if": lambda: f"/what-if?{urlencode({'policy': _POLICY.format(days=pages(1, 30))})}",
             "/client": lambda: f"/client?client=client-{self.busy() % 2000}",
@@ -123,6 +128,7 @@ class Route:
     cold_ms: float = 0.0
     warm_ms: list[float] = field(default_factory=list)
     shared_ms: list[float] = field(default_factory=list)
+    saturated_ms: list[float] = field(default_factory=list)
     complete_ms: list[float] = field(default_factory=list)
     largest: int = 0
     failures: int = 0
@@ -165,6 +171,7 @@ class Route:
             f"{self.cold_ms:,.0f}",
             *warm,
             f"{shared:,.0f}",
+            f"{percentile(self.saturated_ms, 95):,.0f}",
             f"{percentile(self.complete_ms, 95):,.0f}",
             f"{self.largest / 1000:,.0f}",
             verdict,
@@ -173,45 +180,6 @@ class Route:
 
 def percentile(values: list[float], part: int) -> float:
     return sorted(values)[min(len(values) * part // 100, len(values) - 1)] if values else 0.0
-
-
-class Memory(threading.Thread):
-    """Samples the memory of a process and its descendants."""
-
-    def __init__(self, pid: int) -> None:
-        super().__init__(daemon=True)
-        self.pid, self.peak_bytes, self.done = pid, 0, threading.Event()
-
-    def run(self) -> None:
-        """Sample until `done` is set."""
-        while not self.done.wait(SAMPLE_INTERVAL_SECONDS):
-            self.peak_bytes = max(self.peak_bytes, sum(_memory(pid) for pid in _tree(self.pid)))
-
-
-def _tree(pid: int) -> Iterator[int]:
-    yield pid
-    try:
-        tasks = list(Path(f"/proc/{pid}/task").iterdir())
-        children = [child for task in tasks for child in (task / "children").read_text(encoding="ascii").split()]
-    except OSError:  # the process or the thread has ended
-        return
-    for child in children:
-        yield from _tree(int(child))
-
-
-def _memory(pid: int) -> int:
-    """Return the proportional set size of a process, 0 if it has ended."""
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:")), 0)
-
-
-def _cpu_seconds(pid: int) -> float:
-    """Return the CPU time of a process and of its children that have ended."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
@@ -239,31 +207,45 @@ def measure(lake: Path, only: str) -> str:
     with console(lake) as (port, memory):
         for name, address in routes.items():
             route = results[name]
-            start = _cpu_seconds(memory.pid)
+            start = cpu_seconds(memory.pid)
             route.cold_ms = route.request(port, address())
-            cold = _cpu_seconds(memory.pid) - start
+            cold = cpu_seconds(memory.pid) - start
             while len(route.warm_ms) < MIN_WARM or (
                 len(route.warm_ms) < WARM and sum(route.complete_ms) < MAX_SECONDS * 1000
             ):
                 route.warm_ms.append(route.request(port, address()))
-            warm = (_cpu_seconds(memory.pid) - start - cold) / max(len(route.warm_ms), 1)
+            warm = (cpu_seconds(memory.pid) - start - cold) / max(len(route.warm_ms), 1)
             used = f"CPU {cold:.2f} s cold, {warm:.2f} s warm; peak {memory.peak_bytes >> 20} MB"
             print(f"{name}: {' | '.join(route.cells())} {used}", file=sys.stderr, flush=True)
-        visits = [(name, routes[name]()) for _ in range(REQUESTS_PER_USER * USERS // len(routes)) for name in routes]
-
-        def visit(name: str, address: str) -> None:
-            results[name].shared_ms.append(results[name].request(port, address))
-
-        random.Random(2).shuffle(visits)
-        with ThreadPoolExecutor(USERS) as users:
-            list(users.map(lambda each: visit(*each), visits))
+        _visit(results, routes, port, PAUSE_SECONDS, lambda route: route.shared_ms)
+        _visit(results, routes, port, (0, 0), lambda route: route.saturated_ms)
         megabytes = memory.peak_bytes >> 20
-    titles = "page|cold, ms|warm p50|p95|max|p95 of {USERS} users|p95 complete|largest, kB|met"
-    header = titles.format(USERS=USERS).split("|")
+    titles = "page|cold, ms|warm p50|p95|max|p95 of {PEOPLE} people|without pauses|p95 complete|largest, kB|met"
+    header = titles.format(PEOPLE=PEOPLE).split("|")
     lines = [header, ["---"] * len(header), *([name, *route.cells()] for name, route in results.items())]
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
     limit = "" if megabytes <= MAX_MEMORY_MB else f", **more than {MAX_MEMORY_MB} MB**"
     return f"{table}\n\nPeak memory of all processes of the console: {megabytes} MB{limit}."
+
+
+def _visit(
+    results: dict[str, Route],
+    routes: dict[str, Callable[[], str]],
+    port: int,
+    pause_seconds: tuple[float, float],
+    durations: Callable[[Route], list[float]],
+) -> None:
+    """Request all routes equally often as PEOPLE at once, with pauses, and add the ms of each to some durations."""
+    rounds, chance = PEOPLE * VISITS_PER_PERSON // len(routes), random.Random(2)
+    visits = [(name, routes[name](), chance.uniform(*pause_seconds)) for _ in range(rounds) for name in routes]
+    chance.shuffle(visits)
+
+    def visit(name: str, address: str, pause: float) -> None:
+        durations(results[name]).append(results[name].request(port, address))
+        time.sleep(pause)
+
+    with ThreadPoolExecutor(PEOPLE) as people:
+        list(people.map(lambda each: visit(*each), visits))
 
 
 def main() -> None:
@@ -274,19 +256,27 @@ def main() -> None:
     parser.add_argument("--to", type=Path, default=ROOT / "benchmarks" / "console.md")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        path = arguments.lake or year_lake(Path(folder, "lake"), arguments.groups).location.path
+        path = arguments.lake or _maintained(Path(folder, "lake"), arguments.groups)
         lake = Lake.open(path)
         counts = [f"{lake.count(table):,} {noun}" for table, noun in _COUNTED.items()]
         table = measure(path, arguments.only)
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     targets = (
         f"Limits: cold {MAX_COLD_MS} ms, warm {MAX_WARM_MS} ms at the 95th percentile, {MAX_SHARED_MS} ms with "
-        f"{USERS} users at once, a response {MAX_RESPONSE_BYTES // 1000:,} kB, memory {MAX_MEMORY_MB} MB."
+        f"{PEOPLE} people at once, a response {MAX_RESPONSE_BYTES // 1000:,} kB, memory {MAX_MEMORY_MB} MB."
     )
     text = f"# The console\n\n`python benchmarks/console.py`, {machine}: one year, {', '.join(counts)}. {targets}\n\n{table}\n"
     print(text)
     if not arguments.only:
         arguments.to.write_text(text, encoding="utf-8")
+
+
+def _maintained(path: Path, groups: int) -> Path:
+    """Write a lake of `console_lake.py`, and return its path after `offsetlake maintain`."""
+    year_lake(path, groups)
+    command = [sys.executable, "-m", "offsetlake.cli", "maintain", "--lake", str(path)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": str(ROOT / "lib")})
+    return path
 
 
 _COUNTED = {"groups": "groups", "offsets": "offsets", "offset_commits": "commits"}

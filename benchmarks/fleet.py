@@ -27,6 +27,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
 from memory import process_tree  # noqa: E402 - sys.path is set above
 from offsetlake.lake.lake import Lake  # noqa: E402
 from offsetlake.pipeline.ingest.log_ends import record  # noqa: E402
+from process_memory import proportional_bytes  # noqa: E402
 from support.e2e.in_process import InProcess  # noqa: E402
 from support.e2e.lakes import cycle  # noqa: E402
 from support.oracle.bulk import SPAN, START_TIME, write_bulk_log  # noqa: E402
@@ -86,23 +87,15 @@ def measure(commands: Sequence[Sequence[str]]) -> Cost:
             env=environment | {"PYTHONPATH": str(ROOT / "lib")},
         ) as process:
             while process.poll() is None:
-                peak = max(peak, sum(map(proportional_kb, process_tree(process.pid))))
+                peak = max(peak, sum(map(proportional_bytes, process_tree(process.pid))))
                 time.sleep(SAMPLE_INTERVAL_SECONDS)
         assert process.returncode == 0, command
-    return Cost(time.perf_counter() - start, cpu_seconds() - before, peak * 1024 / 1e6)
+    return Cost(time.perf_counter() - start, cpu_seconds() - before, peak / 1e6)
 
 
 def cpu_seconds() -> float:
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
-
-
-def proportional_kb(pid: int) -> int:
-    try:
-        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
-    except OSError:  # the process has ended
-        return 0
-    return next((int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")), 0)
 
 
 def main() -> None:

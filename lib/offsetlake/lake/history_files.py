@@ -169,6 +169,14 @@ def file_dataset(lake: Lake, table: str, paths: Sequence[str], *, dictionaries: 
     )
 
 
+def file_batches(lake: Lake, table: str, path: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield some columns of a data file, which may be large, batch by batch; repeated texts are dictionaries."""
+    dataset = file_dataset(lake, table, [path], dictionaries=True)
+    for fragment in dataset.get_fragments():
+        for row_group in fragment.split_by_row_group():  # a scan of all of them reads many ahead
+            yield from row_group.to_batches(dataset.schema, columns=[*columns])
+
+
 def partition_files(lake: Lake, table: str, version: int | None = None, from_run: int = 0) -> list[HistoryFile]:
     """Return the files of any table with a column log_partition, at a Delta version or the newest one.
 

@@ -1,7 +1,7 @@
 """The log partitions of groups: one each, unless partitions were added to the log topic."""
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,12 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.lake.files import active_files
-from offsetlake.lake.history_files import file_dataset
+from offsetlake.lake.history_files import file_batches
 from offsetlake.lake.lake import Lake
 
 _TABLES = ("offset_commits", "group_records")
 _COLUMNS = ["group_id", "log_partition"]
 _MAX_LAKES = 8
+_MIN_MERGED = 1 << 17  # pairs that occur in several batches are merged when there are so many, or twice those known
 _MAX_APART = 3  # questions about some groups each, before those about all groups are answered at once
 
 _Files = frozenset[tuple[str, str]]
@@ -75,12 +76,20 @@ def _every_place(lake: Lake, files: _Files) -> pa.Table:
     """Return group_id and log_partition of all groups with records in some files."""
     known = [(read, places.every) for read, places in _KNOWN.items() if places.every is not None and read <= files]
     read, every = max(known, key=lambda each: len(each[0]), default=(_Files(), None))
-    parts = [] if every is None else [every]
-    for table, path in sorted(files - read):
-        rows = file_dataset(lake, table, [path], dictionaries=True).to_table(_COLUMNS, use_threads=False)
-        parts += [_distinct(batch) for batch in rows.to_batches()]
     empty = pa.table({"group_id": pa.array([], pa.string()), "log_partition": pa.array([], pa.int32())})
-    return pa.concat_tables([empty, *parts]).group_by(_COLUMNS).aggregate([])
+    found, parts, waiting = empty if every is None else every, list[pa.Table](), 0
+    for table, path in sorted(files - read):
+        for batch in file_batches(lake, table, path, _COLUMNS):
+            if batch.num_rows:
+                parts.append(_distinct(batch))
+                waiting += parts[-1].num_rows
+            if waiting > max(found.num_rows, _MIN_MERGED):
+                found, parts, waiting = _merged(found, parts), [], 0
+    return _merged(found, parts)
+
+
+def _merged(found: pa.Table, parts: Sequence[pa.Table]) -> pa.Table:
+    return pa.concat_tables([found, *parts]).group_by(_COLUMNS, use_threads=False).aggregate([])
 
 
 def _distinct(batch: pa.RecordBatch) -> pa.Table:

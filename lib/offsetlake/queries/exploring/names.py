@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.lake.files import active_files
-from offsetlake.lake.history_files import file_dataset
+from offsetlake.lake.history_files import file_batches
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.history.as_of import offsets_as_of
 from offsetlake.queries.questions import quoted
@@ -20,8 +20,6 @@ _NAMES = {
     "group_members": {"client_id": "client"},
 }
 """By table, the kind of name in each column."""
-
-_BATCH_ROWS = 1 << 18
 
 
 @dataclass(slots=True)
@@ -65,11 +63,16 @@ class Names:
 
 
 def _names_of(lake: Lake, table: str, path: str) -> Iterator[tuple[str, list[str]]]:
-    columns = _NAMES[table]
-    scanner = file_dataset(lake, table, [path], dictionaries=True).scanner(columns=[*columns], batch_size=_BATCH_ROWS)
-    for batch in scanner.to_batches():
+    columns, newest = _NAMES[table], dict[str, pa.Array]()
+    for batch in file_batches(lake, table, path, [*columns]):
         for column, kind in columns.items():
-            yield kind, pc.unique(batch[column]).cast(pa.string()).drop_null().to_pylist()
+            values = batch[column]
+            names = values.dictionary if pa.types.is_dictionary(values.type) else pc.unique(values).drop_null()
+            if column not in newest or not names.equals(
+                newest[column]
+            ):  # successive row groups often have the same dictionary
+                yield kind, names.to_pylist()
+            newest[column] = names
 
 
 def events_by(

@@ -1,6 +1,6 @@
 """How many records were appended over the time of the log, with what else happened: for a slider of instants."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.lake.files import active_files
-from offsetlake.lake.history_files import file_dataset
+from offsetlake.lake.history_files import file_batches, file_dataset
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.exploring.keys import REBALANCES
+from offsetlake.queries.exploring.steps import Flags
 from offsetlake.util.row_codes import Ints
 
 MAX_BINS = 256
@@ -26,8 +27,8 @@ _RESETS = (
     "SELECT runs.finished_at AS at FROM alterations JOIN runs ON runs.run_id = alterations.run_id "
     "WHERE alterations.outcome = 'done'"
 )
+_END = 2**63 - 1
 _JOBS = "SELECT finished_at AS at FROM runs WHERE outcome = 'done'"
-_BATCH_ROWS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +104,24 @@ def _bounds(lake: Lake, table: str, file: Mapping[str, Any]) -> tuple[int, int] 
 def _count(lake: Lake, table: str, path: str, step: int) -> dict[str, tuple[int, Ints]]:
     """Return by kind the number of the first bin, and the numbers of records of a file in the bins from there on."""
     column, kinds = _COUNTED[table]
-    scanner = file_dataset(lake, table, [path]).scanner(
-        columns=["log_timestamp", column], filter=pc.field("log_timestamp").is_valid(), batch_size=_BATCH_ROWS
-    )
     totals: dict[str, dict[int, int]] = {kind: {} for kind in kinds}
-    for batch in scanner.to_batches():
-        bins = batch["log_timestamp"].to_numpy() // step
-        for kind, values in kinds.items():
-            chosen = bins[pc.is_in(batch[column], pa.array(values)).to_numpy(zero_copy_only=False)]
-            for number, count in zip(*np.unique(chosen, return_counts=True), strict=True):
-                totals[kind][int(number)] = totals[kind].get(int(number), 0) + int(count)
+    for batch in file_batches(lake, table, path, ["log_timestamp", column]):
+        is_timed = batch["log_timestamp"].is_valid()
+        bins = batch["log_timestamp"].drop_null().to_numpy() // step
+        first = int(bins.min(initial=_END))
+        bins -= first
+        values = batch[column].filter(is_timed)
+        for kind, counted in kinds.items():
+            for number, count in enumerate(np.bincount(bins[_are_among(values, counted)]).tolist(), first):
+                totals[kind][number] = totals[kind].get(number, 0) + count
     return {kind: _dense(numbers) for kind, numbers in totals.items() if numbers}
+
+
+def _are_among(values: pa.Array, wanted: Sequence[str]) -> Flags:
+    encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
+    is_wanted: Flags = np.isin(encoded.dictionary.to_numpy(zero_copy_only=False), wanted)
+    flags: Flags = is_wanted[encoded.indices.to_numpy()]
+    return flags
 
 
 def _dense(numbers: Mapping[int, int]) -> tuple[int, Ints]:
