@@ -92,9 +92,9 @@ def test_a_page_does_not_wait_for_a_long_count(lake: Path, monkeypatch: pytest.M
 
     run = forked.run_in_background
 
-    def slowly(target: forked.Target, request: forked.Request, too_large: str) -> Any:
+    def slowly(target: forked.Target, request: forked.Request, too_large: str, *, is_awaited: bool) -> Any:
         may_end.wait()
-        return run(target, request, too_large)
+        return run(target, request, too_large, is_awaited=is_awaited)
 
     monkeypatch.setattr(forked, "run_in_background", slowly)
     monkeypatch.setattr(answer_cache, "MAX_WAIT_SECONDS", 0.1)

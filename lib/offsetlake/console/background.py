@@ -10,7 +10,7 @@ from offsetlake.console import forked
 from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import newest_asked
-from offsetlake.lake.sql.engine import limited_memory
+from offsetlake.lake.sql.engine import limited_memory, use_little_memory
 from offsetlake.location.locate import LakeLocation
 from offsetlake.queries.audits import audit
 from offsetlake.queries.lag import behind, lag_by_group, shown_status
@@ -31,7 +31,7 @@ def computed(location: LakeLocation, compute: Callable[..., T], *arguments: obje
     Raises NotEnoughMemory if that needs too much memory.
     """
     request = {"lake": location, "compute": compute, "arguments": arguments}
-    answer: T = forked.run_in_background(_answer, request, _TOO_LARGE)
+    answer: T = forked.run_in_background(_answer, request, _TOO_LARGE, is_awaited=True)
     return answer
 
 
@@ -40,6 +40,7 @@ def _answer(request: forked.Request, sending: Connection) -> None:
 
 
 def _compute(lake: LakeLocation, compute: Callable[..., Any], arguments: tuple[object, ...]) -> Any:
+    use_little_memory()
     return compute(open_verified(lake), *arguments)
 
 

@@ -10,7 +10,8 @@ import multiprocessing
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
@@ -55,14 +56,66 @@ def receive(receiving: Connection) -> Any:
     return None
 
 
-def run_in_background(target: Target, request: Request, too_large: str) -> Any:
-    """Return the answer of a process that leaves the CPUs to this one; raises what `checked` raises."""
-    with tempfile.TemporaryDirectory(prefix="offsetlake-background-") as folder:
-        fields = {"folder": folder, "max_seconds": _MAX_SECONDS, "niceness": CHILD_NICENESS}
-        process, receiving = start(target, {**request, **fields})
-        found = receive(receiving)
-        process.join()
-    return checked(found, process.exitcode, too_large)
+class _Turns:
+    """Permits one process in the background at a time, so that the memory of several does not add up.
+
+    A process for which a visitor waits ends one for which nobody does, which starts again afterwards.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._awaited, self._is_busy = 0, False
+        self._unawaited: ForkServerProcess | None = None
+
+    @contextlib.contextmanager
+    def turn(self, *, is_awaited: bool) -> Iterator[None]:
+        """Wait until no other process runs, and before that, unless this one is awaited, until none is awaited."""
+        with self._changed:
+            self._awaited += is_awaited
+            if is_awaited and self._unawaited is not None:
+                self._unawaited.kill()
+            self._changed.wait_for(lambda: not self._is_busy and (is_awaited or not self._awaited))
+            self._is_busy = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._awaited -= is_awaited
+                self._is_busy, self._unawaited = False, None
+                self._changed.notify_all()
+
+    def may_end(self, process: ForkServerProcess) -> None:
+        """Permit that the process whose turn it is ends for one that is awaited."""
+        with self._changed:
+            self._unawaited = process
+            if self._awaited:
+                process.kill()
+
+    def is_needed(self) -> bool:
+        """Return whether a process is awaited."""
+        with self._changed:
+            return self._awaited > 0
+
+
+_TURNS = _Turns()
+
+
+def run_in_background(target: Target, request: Request, too_large: str, *, is_awaited: bool) -> Any:
+    """Return the answer of a process that leaves the CPUs to this one; raises what `checked` raises.
+
+    One such process runs at a time. One that no visitor awaits is started again after those that are awaited.
+    """
+    while True:
+        with _TURNS.turn(is_awaited=is_awaited), tempfile.TemporaryDirectory(prefix="offsetlake-background-") as folder:
+            fields = {"folder": folder, "max_seconds": _MAX_SECONDS, "niceness": CHILD_NICENESS}
+            process, receiving = start(target, {**request, **fields})
+            if not is_awaited:
+                _TURNS.may_end(process)
+            found = receive(receiving)
+            process.join()
+            was_ended = not is_awaited and found is None and process.exitcode == -signal.SIGKILL and _TURNS.is_needed()
+        if not was_ended:
+            return checked(found, process.exitcode, too_large)
 
 
 def checked(found: Any, exit_code: int | None, too_large: str) -> Any:

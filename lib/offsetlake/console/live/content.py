@@ -15,7 +15,6 @@ _TOO_LARGE = (
     "The content of this page needs more memory than a query may use: `offsetlake report --group PATTERN` writes a "
     "report about some groups."
 )
-_ONE_AT_A_TIME = threading.Semaphore(1)
 _Row = Mapping[str, Any]
 
 
@@ -40,7 +39,7 @@ class Live:
 class LiveContent:
     """Computes a part, `report` or `checks`, for the newest versions of the tables, when it is requested.
 
-    The child process bounds the memory of this one. Only one runs at a time, and it ends with this process.
+    The child process bounds the memory of this one; it gives way to those for which visitors wait.
     """
 
     def __init__(self, answers: Answers, part: str, lake: str, policy: RetentionPolicy) -> None:
@@ -68,8 +67,7 @@ class LiveContent:
     def _compute(self, versions: tuple[int, ...]) -> None:
         live, error = None, None
         try:
-            with _ONE_AT_A_TIME:
-                live = Live(**forked.run_in_background(child.answer, self._request, _TOO_LARGE))
+            live = Live(**forked.run_in_background(child.answer, self._request, _TOO_LARGE, is_awaited=False))
         except OffsetlakeError as caught:
             error = caught
         with self._lock:
