@@ -69,6 +69,17 @@ def test_the_oldest_of_too_many_slow_answers_is_given_up(monkeypatch: pytest.Mon
     assert len(computed) < 20
 
 
+def test_an_answer_that_was_dropped_while_it_waited_can_be_requested_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, may_end = AnswerCache(), threading.Event()
+    monkeypatch.setattr(answer_cache, "MAX_WAIT_SECONDS", 0.0)
+    for number in (*range(12), 1, 2, *range(12)):
+        assert cache.later((number,), lambda number=number: (may_end.wait(), number)[1]) is None
+    may_end.set()
+    monkeypatch.setattr(answer_cache, "MAX_WAIT_SECONDS", 300.0)
+    for number in range(12):
+        assert cache.later((number,), lambda number=number: number) == number
+
+
 @pytest.mark.slow
 def test_the_page_of_groups_does_not_wait_for_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake, may_end = small_lake(tmp_path, offset_commits=[commit(1, 1, log_timestamp=1)]), threading.Event()

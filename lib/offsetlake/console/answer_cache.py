@@ -72,8 +72,9 @@ class AnswerCache:
 
     def _cancel_oldest(self) -> None:
         """Cancel answers that may not be needed any more. A page that still needs one requests it again."""
-        self._waiting = [key for key in self._waiting if key in self._answers and not self._answers[key].done()]
-        for key in self._waiting[:-_MAX_WAITING]:
+        waiting = [key for key in self._waiting if key in self._answers and not self._answers[key].done()]
+        self._waiting = waiting[-_MAX_WAITING:]
+        for key in waiting[:-_MAX_WAITING]:
             if self._answers[key].cancel():
                 del self._answers[key]
 
