@@ -7,10 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.lake.files import table_schema
-from offsetlake.lake.history_files import ALL_RUNS, History, history_files
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.group_places import condition_if_known
-from offsetlake.queries.history.reduction import appended_until
+from offsetlake.queries.history.reduction import appended_by, group_records
 from offsetlake.queries.questions import log_partitions_of, quoted
 from offsetlake.rules.groups.replay import replay_groups
 from offsetlake.rules.policy import RetentionPolicy
@@ -31,21 +30,20 @@ def group_at(lake: Lake, group_id: str, instant_ms: int) -> tuple[Row | None, Se
 
     A group without group records, which only committed, is None.
     """
-    return _replayed(lake, group_id, log_partitions_of(lake, [group_id]), appended_until(instant_ms))
+    return _replayed(lake, group_id, log_partitions_of(lake, [group_id]), appended_by(instant_ms))
 
 
 def group_before(lake: Lake, group_id: str, log_partition: int, log_offset: int) -> tuple[Row | None, Sequence[Row]]:
     """Return a group and its members as `group_at`, by the group records before a position in the log."""
-    return _replayed(lake, group_id, [log_partition], pc.field("log_offset") < log_offset)
+    return _replayed(lake, group_id, [log_partition], f"log_offset < {log_offset}")
 
 
 def _replayed(
-    lake: Lake, group_id: str, log_partitions: Sequence[int], condition: pc.Expression
+    lake: Lake, group_id: str, log_partitions: Sequence[int], condition: str
 ) -> tuple[Row | None, Sequence[Row]]:
-    history = History(lake, 0, ALL_RUNS, {"group_records": history_files(lake, "group_records", 0, ALL_RUNS)})
     if not log_partitions:
         return None, []
-    records = history.rows("group_records", log_partitions, condition & (pc.field("group_id") == group_id))
+    records = group_records(lake, log_partitions, f"group_id = {quoted(group_id)} AND {condition}")
     commits = table_schema("offset_commits").empty_table().select(["group_id", "log_partition", "log_offset"])
     replayed = replay_groups(records, commits, table_schema("groups").empty_table())
     return (replayed.groups[0] if replayed.groups else None), replayed.members

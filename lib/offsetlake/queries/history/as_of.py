@@ -15,10 +15,12 @@ from offsetlake.queries.history.reduction import (
     COMMIT_TABLES,
     REDUCED_COLUMNS,
     Advance,
+    appended_by,
     appended_until,
     commits_in_force,
     deciding_commits,
     deciding_rows,
+    group_records,
     partitions_in_portions,
 )
 from offsetlake.queries.history.replayed import first_rows, replayed
@@ -70,10 +72,9 @@ def groups_as_of(
     """
     check_state(state)
     check_known(lake, instant_ms)
-    wanted, condition, within = appended_until(instant_ms), "true", None
+    condition, within = "true", None
     if pattern is not None:
         known = known_groups(lake, pattern)
-        wanted &= pc.field("group_id").isin(known)
         condition = f"group_id IN ({', '.join(map(quoted, known))})"
         within = log_partitions_like(lake, pattern)
     history = History.open(lake, (*COMMIT_TABLES, "group_records"), until_ms=instant_ms)
@@ -81,7 +82,7 @@ def groups_as_of(
         [
             _with_offsets(table_schema("groups").empty_table(), {}),
             *(
-                _groups_of(history, partitions, instant_ms, wanted, condition)
+                _groups_of(history, partitions, instant_ms, condition)
                 for partitions in partitions_in_portions(history, _ROWS_AT_ONCE, advance, within)
             ),
         ]
@@ -92,10 +93,8 @@ def groups_as_of(
     return groups.sort_by("group_id")
 
 
-def _groups_of(
-    history: History, partitions: Sequence[int], instant_ms: int, wanted: pc.Expression, condition: str
-) -> pa.Table:
-    """Return the groups of some log partitions as they were at an instant, by the records of the groups wanted."""
+def _groups_of(history: History, partitions: Sequence[int], instant_ms: int, condition: str) -> pa.Table:
+    """Return those groups of some log partitions that satisfy an SQL condition, as they were at an instant."""
     reduction = Reduction(*deciding_rows(history, partitions, appended_until(instant_ms)))
     newest_commits = Latest(("group_id",))
     for batch in deciding_commits(history.lake, partitions, [instant_ms], condition, REDUCED_COLUMNS):
@@ -106,7 +105,7 @@ def _groups_of(
     if commits is None:
         commits = table_schema("offset_commits").empty_table().select(_NEWEST_COMMIT)
     schema = table_schema("groups")
-    records = history.rows("group_records", partitions, wanted)
+    records = group_records(history.lake, partitions, f"{appended_by(instant_ms)} AND {condition}")
     groups = pa.Table.from_pylist(replay_groups(records, commits, schema.empty_table()).groups, schema)
     counted = commits_in_force(reduction).group_by("group_id").aggregate([("group_id", "count")])
     counts = dict(zip(*(counted[name].to_pylist() for name in ("group_id", "group_id_count")), strict=True))

@@ -54,6 +54,21 @@ def appended_until(instant_ms: int) -> pc.Expression:
     return pc.field("log_timestamp").is_null() | (pc.field("log_timestamp") <= instant_ms)
 
 
+def appended_by(instant_ms: int) -> str:
+    """Return the condition `appended_until` in SQL."""
+    return f"(log_timestamp IS NULL OR log_timestamp <= {instant_ms})"
+
+
+def group_records(lake: Lake, partitions: Sequence[int], condition: str) -> pa.Table:
+    """Return the rows of `group_records` of some log partitions that satisfy an SQL condition.
+
+    The engine reads only the pages of a file that have rows of the log partitions: a dataset of Arrow reads the texts
+    of all records of a file that `maintain` has merged.
+    """
+    where = f"log_partition IN ({', '.join(map(str, partitions))}) AND {condition}"
+    return lake.query(f"SELECT * FROM group_records WHERE {where}", "group_records")  # noqa: S608
+
+
 def deciding_commits(
     lake: Lake, partitions: Sequence[int], instants: Sequence[int], condition: str, columns: Sequence[str]
 ) -> Iterator[pa.Table]:
@@ -69,7 +84,7 @@ def deciding_commits(
     conditions = (
         condition,
         f"log_partition IN ({', '.join(map(str, partitions))})",
-        f"(log_timestamp IS NULL OR log_timestamp <= {last})",
+        appended_by(last),
         f"(NOT superseded OR ingest_run >= {first_run})",
     )
     sql = f"SELECT {', '.join(columns)} FROM offset_commits WHERE {' AND '.join(conditions)}"  # noqa: S608
