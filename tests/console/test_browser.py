@@ -7,8 +7,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from offsetlake.console import answer_cache
-from offsetlake.console.routes import lake_pages
+from offsetlake.console import answer_cache, forked
 from support.console.browser import Browser, needs_browser
 from support.console.served import served
 from support.queries.lakes import commit, small_lake
@@ -133,9 +132,9 @@ def test_a_result_of_the_search_is_opened_with_the_keyboard(address: str, window
 def test_a_page_does_not_load_itself_again_while_somebody_types(
     tmp_path: Path, window: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    computed = threading.Event()
+    computed, run = threading.Event(), forked.run_in_background
     monkeypatch.setattr(answer_cache, "MAX_WAIT_SECONDS", 0.01)
-    monkeypatch.setattr(lake_pages, "newest_asked", lambda _lake: computed.wait(300) and None)
+    monkeypatch.setattr(forked, "run_in_background", lambda *given, **more: computed.wait(300) and run(*given, **more))
     small_lake(tmp_path / "lake")
     script = """
         const timers = setTimeout
