@@ -1,6 +1,6 @@
 """Durations, sizes and memory of the console over a lake of one year, measured by HTTP; written to benchmarks/console.md.
 
-python benchmarks/console.py                 writes the lake of `console_lake.py`, about 10 minutes, and measures all
+python benchmarks/console.py                 writes the lake of `console_lake.py` and measures all, about a quarter of an hour
 python benchmarks/console.py --lake DIR      measures an existing lake of `console_lake.py`
 python benchmarks/console.py --only /group   measures the routes whose name contains the text
 

@@ -148,7 +148,7 @@ class History(RecordSource):
             filter=chosen if where is None else chosen & where,
             batch_size=_BATCH_ROWS,
             use_threads=False,
-            batch_readahead=2,
+            batch_readahead=_BATCH_READAHEAD,
             fragment_readahead=1,
         )
         for batch in scanner.to_batches():

@@ -1,7 +1,7 @@
 """The log partitions of groups: one each, unless partitions were added to the log topic."""
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -60,7 +60,12 @@ def condition_if_known(lake: Lake, group_id: str) -> str:
     """
     places = _KNOWN.get(_files(lake))
     partitions = [] if places is None or places.every is None else _of_groups(places.every, {group_id})
-    return f"log_partition IN ({', '.join(map(str, partitions))})" if partitions else "true"
+    return in_log_partitions(partitions) if partitions else "true"
+
+
+def in_log_partitions(partitions: Iterable[int]) -> str:
+    """Return the SQL condition for the rows of some log partitions."""
+    return f"log_partition IN ({', '.join(map(str, partitions)) or 'NULL'})"
 
 
 def _files(lake: Lake) -> _Files:

@@ -130,7 +130,8 @@ def _flags(steps: Steps, indexes: list[int]) -> Flags:
 
 def _in_empty_periods(lake: Lake, key: Key, steps: Steps) -> Flags:
     flags = np.zeros(len(steps.new), np.bool_)
-    engine = Key(key.group_id).engine(lake, ["empty_periods"])
+    group = Key(key.group_id)
+    engine = lake.engine(["empty_periods"], {}, {"group_records": f"{group.placed(lake)} AND {group.condition}"})
     periods = engine.query("SELECT log_partition, from_log_offset, to_log_offset FROM empty_periods")
     for partition in pc.unique(periods["log_partition"]).to_pylist():
         of_partition = periods.filter(pc.equal(periods["log_partition"], partition)).sort_by("from_log_offset")

@@ -1,10 +1,9 @@
 """SQL over the history of one group, or of one of its offsets, which reads little else."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.sql.engine import Engine
+from offsetlake.queries.group_places import in_log_partitions
 from offsetlake.queries.questions import log_partitions_of, quoted
 
 REBALANCES = ("GroupMetadata", "ConsumerGroupMetadata", "StreamsGroupMetadata", "ShareGroupMetadata")
@@ -35,19 +34,4 @@ class Key:
 
     def placed(self, lake: Lake) -> str:
         """Return the SQL condition on the log partitions of the group, without which all of them are read."""
-        partitions = ", ".join(map(str, log_partitions_of(lake, [self.group_id]))) or "NULL"
-        return f"log_partition IN ({partitions})"
-
-    def engine(self, lake: Lake, views: Sequence[str], tables: Sequence[str] = ()) -> Engine:
-        """Return an engine in which views and tables contain the rows that determine this key, and possibly others.
-
-        A commit in parts is complete by all its parts, whichever keys these are of; a transaction by its marker.
-        """
-        placed = self.placed(lake)
-        only = {
-            "offset_commits": f"{placed} AND (({self.condition}) OR commit_id IS NOT NULL)",
-            "transaction_markers": placed,
-            "group_records": f"{placed} AND group_id = {quoted(self.group_id)}",
-            "audit_events": f"{placed} AND group_id = {quoted(self.group_id)}",
-        }
-        return lake.engine((*views, *tables), {}, only)
+        return in_log_partitions(log_partitions_of(lake, [self.group_id]))

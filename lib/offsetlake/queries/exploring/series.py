@@ -8,7 +8,6 @@ import pyarrow.compute as pc
 
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import newest_asked, rows_until
-from offsetlake.lake.sql.engine import Engine
 from offsetlake.queries.exploring.changes import KINDS, Changes, Kinds, classified
 from offsetlake.queries.exploring.keys import REBALANCES, Key
 from offsetlake.queries.exploring.steps import NONE, Steps, key_steps, steps_in_portions
@@ -86,7 +85,7 @@ def series(
         every.at(chosen).rows(),
         _with_authors(lake, key, marked),
         len(marks) - len(largest),
-        _rebalances(key.engine(lake, [], ["group_records"]), low, high),
+        _rebalances(lake, Key(group_id), low, high),
         _with_lag(ends, every, low, high),
         (low, high),
         np.bincount((times[shown] - low) * DENSITY_BINS // (high - low + 1), minlength=DENSITY_BINS),
@@ -155,11 +154,12 @@ def _with_authors(lake: Lake, key: Key, changes: pa.Table) -> pa.Table:
     return source.with_authors(changes).drop_columns(["what", "address"])
 
 
-def _rebalances(engine: Engine, low: int, high: int) -> Ints:
+def _rebalances(lake: Lake, group: Key, low: int, high: int) -> Ints:
     names = ", ".join(map(quoted, REBALANCES))
     period = f"log_timestamp BETWEEN {low} AND {high}"
-    sql = f"SELECT log_timestamp FROM group_records WHERE record_name IN ({names}) AND kind = 'value' AND {period}"  # noqa: S608
-    times = np.sort(engine.query(sql)["log_timestamp"].to_numpy())
+    where = f"{group.placed(lake)} AND {group.condition} AND record_name IN ({names}) AND kind = 'value' AND {period}"
+    records = lake.query(f"SELECT log_timestamp FROM group_records WHERE {where}", "group_records")  # noqa: S608
+    times = np.sort(records["log_timestamp"].to_numpy())
     buckets = (times - low) * MAX_BUCKETS // (int(high) - int(low) + 1)
     kept: Ints = times[np.flatnonzero(np.diff(buckets, prepend=-1))]
     return kept

@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.sql.engine import Engine
 from offsetlake.queries.exploring.changes import Changes, classified, rows_of
 from offsetlake.queries.exploring.group_state import group_before
 from offsetlake.queries.exploring.keys import REBALANCES, Key
@@ -79,9 +78,10 @@ def step(
         )
     names = ", ".join(map(quoted, REBALANCES))
     rebalance = _first(
-        key.engine(lake, [], ["group_records"]),
-        f"SELECT log_offset, log_timestamp FROM group_records WHERE record_name IN ({names}) AND kind = 'value' "  # noqa: S608
-        f"AND log_partition = {log_partition} AND log_offset < {log_offset} ORDER BY log_offset DESC LIMIT 1",
+        lake,
+        f"SELECT log_offset, log_timestamp FROM group_records WHERE log_partition = {log_partition} "  # noqa: S608
+        f"AND {Key(group_id).condition} AND record_name IN ({names}) AND kind = 'value' "
+        f"AND log_offset < {log_offset} ORDER BY log_offset DESC LIMIT 1",
     )
     group, members = group_before(lake, group_id, log_partition, log_offset)
     run = None
@@ -93,8 +93,8 @@ def step(
     )  # fmt: skip
 
 
-def _first(engine: Engine, sql: str) -> Row | None:
-    rows: list[Row] = engine.query(sql).slice(0, 1).to_pylist()
+def _first(lake: Lake, sql: str) -> Row | None:
+    rows: list[Row] = lake.query(sql, "group_records").to_pylist()
     return rows[0] if rows else None
 
 

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.lake import Lake
+from offsetlake.queries.group_places import in_log_partitions
 from offsetlake.rules.reduction import COMMITTED, PART, completions, next_markers, positions
 from offsetlake.util.columns import taken
 
@@ -165,7 +166,7 @@ class KeyHistory:
 
     @property
     def _placed(self) -> str:
-        return f"log_partition IN ({', '.join(map(str, self.partitions)) or 'NULL'})"
+        return in_log_partitions(self.partitions)
 
 
 def _in_force(position: Ints, applied: Ints, partition: Ints) -> Ints:

@@ -13,6 +13,7 @@ from offsetlake.lake.files import active_files, table_schema
 from offsetlake.lake.history_files import ALL_RUNS, History, RecordSource
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.portions import portions
+from offsetlake.queries.group_places import in_log_partitions
 from offsetlake.rules.reduction import KEY, PART, Reduction
 
 COMMIT_TABLES = ("offset_commits", "transaction_markers")
@@ -65,7 +66,7 @@ def group_records(lake: Lake, partitions: Sequence[int], condition: str) -> pa.T
     The engine reads only the pages of a file that have rows of the log partitions: a dataset of Arrow reads the texts
     of all records of a file that `maintain` has merged.
     """
-    where = f"log_partition IN ({', '.join(map(str, partitions))}) AND {condition}"
+    where = f"{in_log_partitions(partitions)} AND {condition}"
     return lake.query(f"SELECT * FROM group_records WHERE {where}", "group_records")  # noqa: S608
 
 
@@ -83,7 +84,7 @@ def deciding_commits(
     first_run = min((file.get("min.ingest_run") or 0 for file in unknown), default=ALL_RUNS)
     conditions = (
         condition,
-        f"log_partition IN ({', '.join(map(str, partitions))})",
+        in_log_partitions(partitions),
         appended_by(last),
         f"(NOT superseded OR ingest_run >= {first_run})",
     )
