@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from support.broker.broker import free_ports
+
 AXE = Path(__file__).with_name("axe-core") / "axe.min.js"
 DRIVER = shutil.which("chromedriver")
 needs_browser = pytest.mark.skipif(DRIVER is None, reason="chromedriver is not installed")
@@ -23,7 +25,7 @@ needs_browser = pytest.mark.skipif(DRIVER is None, reason="chromedriver is not i
 Colour = tuple[int, int, int]
 
 _SECONDS = 300
-_STARTED = "ChromeDriver was started successfully on port "
+_STARTED = "ChromeDriver was started successfully"
 
 
 class Browser:
@@ -153,14 +155,18 @@ class Browser:
 
 @contextmanager
 def browser(profile: Path) -> Iterator[Browser]:
-    """Start chromedriver at a free port, and a browser with a new profile."""
+    """Start chromedriver, and a browser with a new profile.
+
+    Its option --port=0 selects a port that is free for IPv6, and fails if it is in use for IPv4.
+    """
     assert DRIVER is not None
-    command: Sequence[str] = [DRIVER, "--port=0"]
+    (port,) = free_ports(1)
+    command: Sequence[str] = [DRIVER, f"--port={port}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:
         try:
             assert driver.stdout is not None
-            started = next(line for line in driver.stdout if line.startswith(_STARTED))
-            opened = Browser(int(started.removeprefix(_STARTED).rstrip(".\n")), profile)
+            assert any(line.startswith(_STARTED) for line in driver.stdout), "chromedriver did not start, see stderr"
+            opened = Browser(port, profile)
             try:
                 yield opened
             finally:
