@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from offsetlake.errors import OffsetlakeError
+from offsetlake.util.absent import load_arrow
 from offsetlake.util.escaping import visible
+from offsetlake.util.memory_limit import return_engine_memory
 from offsetlake.util.process_exit import leave, open_standard_streams
 
 EXIT_INTERNAL_ERROR = 70  # EX_SOFTWARE
@@ -37,6 +39,8 @@ def run(arguments: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # for text that is not escaped, such as help
+    return_engine_memory()
+    load_arrow()
     from typer.exceptions import TyperException  # noqa: PLC0415 - imported late, as the module docstring explains
 
     from offsetlake.cli.app import command  # noqa: PLC0415

@@ -23,10 +23,6 @@ from offsetlake.serve.storage.child_process import CHILD_NICENESS
 from offsetlake.util.memory_limit import return_large_blocks
 
 _PROCESSES = multiprocessing.get_context("forkserver")
-_LOADED = [
-    "offsetlake.console.sql.child", "offsetlake.console.background", "offsetlake.pipeline.expire.offset_ages",
-    "offsetlake.queries.history.diff",
-]  # fmt: skip
 _MAX_SECONDS = 1800
 
 Request = Mapping[str, Any]
@@ -35,7 +31,7 @@ Target = Callable[[Request, Connection], None]
 
 def prepare() -> None:
     """Start the process from which the others are forked."""
-    _PROCESSES.set_forkserver_preload(_LOADED)
+    _PROCESSES.set_forkserver_preload(["offsetlake.console.preloaded"])
     forkserver.ensure_running()
 
 

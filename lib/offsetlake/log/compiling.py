@@ -10,12 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from numba.core.dispatcher import Dispatcher
-
 from offsetlake.kafka.audit import events as audit_events
 from offsetlake.kafka.batches import kernels, words
 from offsetlake.kafka.commits import commit_kernels, commit_parts, steps
 from offsetlake.kafka.commits.encoding import offset_commit_key, offset_commit_value
+from offsetlake.kafka.compiled import Compiled
 from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.log.address import LogAddress
 from offsetlake.log.reading import decode
@@ -41,9 +40,9 @@ def compile_loops(report: Callable[[str], None]) -> None:
             log.tail_checksum(log_partition, offsets.end)
 
 
-def _loops() -> list[Dispatcher]:
+def _loops() -> list[Compiled]:
     """Return the compiled functions, except those that are compiled as a part of each function that calls them."""
-    loops = [value for module in _MODULES for value in vars(module).values() if isinstance(value, Dispatcher)]
+    loops = [value for module in _MODULES for value in vars(module).values() if isinstance(value, Compiled)]
     return [loop for loop in dict.fromkeys(loops) if loop.targetoptions.get("inline") != "always"]
 
 

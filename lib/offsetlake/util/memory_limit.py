@@ -15,10 +15,20 @@ MAX_GROWTH_BYTES = 750 << 20
 _INTERVAL_SECONDS = 0.02
 _STATM = Path("/proc/self/statm")
 
-
 _LARGE_BLOCK_BYTES = 1 << 20
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # parameters of mallopt in malloc.h
 _ARENAS = 2
+_ENGINE_ALLOCATOR = "_RJEM_MALLOC_CONF"
+_ENGINE_SETTINGS = "narenas:1,dirty_decay_ms:200,muzzy_decay_ms:0"
+
+
+def return_engine_memory() -> None:
+    """Make the query engine return what it has freed to the system after 0.2 s, before it is loaded.
+
+    By default its allocator (jemalloc) keeps it for 10 s, in eight arenas: after a count of the offsets of 100,000
+    groups, that was 100 MB. Child processes inherit the settings. Those of the environment, if it has some, are kept.
+    """
+    os.environ.setdefault(_ENGINE_ALLOCATOR, _ENGINE_SETTINGS)
 
 
 def return_large_blocks() -> None:

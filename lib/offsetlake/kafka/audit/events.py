@@ -7,12 +7,12 @@ or a group ID has no audit event.
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
 from offsetlake.kafka.audit.headers import ADDRESS, CLIENT, MAX_VALUE_BYTES, PRINCIPAL, WHAT
 from offsetlake.kafka.batches.kernels import Ints, int16_at, is_text, sized, varint
 from offsetlake.kafka.batches.reader import Records
 from offsetlake.kafka.batches.string_columns import strings
+from offsetlake.kafka.compiled import compiled
 
 SCHEMA = pa.schema(
     [
@@ -77,7 +77,7 @@ def _texts(records: Records, layout: Ints) -> list[pa.StringArray]:
     return columns
 
 
-@njit(cache=True, nogil=True)
+@compiled(cache=True, nogil=True)
 def _read_headers(buffer, rows, headers_at, key_at, key_length, layout):  # type: ignore[no-untyped-def]
     """Fill a column of the layout for each of `rows`, whose headers are known to be well-formed."""
     end = len(buffer)
@@ -96,7 +96,7 @@ def _read_headers(buffer, rows, headers_at, key_at, key_length, layout):  # type
                 layout[2 * field, column], layout[2 * field + 1, column] = value_at, min(value_length, MAX_VALUE_BYTES)
 
 
-@njit(cache=True, nogil=True)
+@compiled(cache=True, nogil=True)
 def _field(buffer, position, length):  # type: ignore[no-untyped-def]
     """Return the index in _TEXTS of the field that a header with this name contains; 0 for other names."""
     if is_text(buffer, position, length, _WHAT):

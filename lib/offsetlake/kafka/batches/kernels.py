@@ -7,7 +7,8 @@ the file of the compiled function, so other files call only functions from here 
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from offsetlake.kafka.compiled import compiled
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -21,13 +22,13 @@ WALKED_ALL, WALKED_TO_PARTIAL, WALKED_TO_INVALID = 0, 1, 2
 """Why `walk_batches` stopped: at the end, at a batch that the buffer contains in part, or at bytes that begin none."""
 
 
-@njit(cache=True, nogil=True)
+@compiled(cache=True, nogil=True)
 def int16_at(buffer, position):  # type: ignore[no-untyped-def]
     """Return the big-endian int16 at a position."""
     return np.int64(np.int16((np.uint16(buffer[position]) << np.uint16(8)) | np.uint16(buffer[position + 1])))
 
 
-@njit(cache=True, nogil=True)
+@compiled(cache=True, nogil=True)
 def int32_at(buffer, position):  # type: ignore[no-untyped-def]
     """Return the big-endian int32 at a position."""
     value = np.uint32(0)
@@ -36,7 +37,7 @@ def int32_at(buffer, position):  # type: ignore[no-untyped-def]
     return np.int64(np.int32(value))
 
 
-@njit(cache=True, nogil=True)
+@compiled(cache=True, nogil=True)
 def int64_at(buffer, position):  # type: ignore[no-untyped-def]
     """Return the big-endian int64 at a position."""
     value = np.uint64(0)
@@ -45,7 +46,7 @@ def int64_at(buffer, position):  # type: ignore[no-untyped-def]
     return np.int64(value)
 
 
-@njit(cache=True, nogil=True)
+@compiled(cache=True, nogil=True)
 def batch_size(buffer, position):  # type: ignore[no-untyped-def]
     """Return the size in bytes that the batch header at a position states; 0 if no batch can begin there.
 
@@ -59,7 +60,7 @@ def batch_size(buffer, position):  # type: ignore[no-untyped-def]
     return size if magic <= 2 and size >= smallest and int64_at(buffer, position) >= 0 else np.int64(0)
 
 
-@njit(cache=True, nogil=True)
+@compiled(cache=True, nogil=True)
 def walk_batches(buffer):  # type: ignore[no-untyped-def]
     """Find the consecutive whole batches from byte 0.
 
@@ -86,7 +87,7 @@ def walk_batches(buffer):  # type: ignore[no-untyped-def]
     return positions[:count].copy(), position, stop_reason
 
 
-@njit(cache=True, nogil=True)
+@compiled(cache=True, nogil=True)
 def spans(buffer, positions):  # type: ignore[no-untyped-def]
     """Return the first and last offsets, shape (2, n), of the batches at some positions.
 
@@ -101,7 +102,7 @@ def spans(buffer, positions):  # type: ignore[no-untyped-def]
     return out
 
 
-@njit(cache=True, nogil=True)
+@compiled(cache=True, nogil=True)
 def header_bytes(buffer, positions):  # type: ignore[no-untyped-def]
     """Return the 61 bytes at each position as a row, padded with zeros where the buffer ends earlier."""
     out = np.zeros((len(positions), BATCH_HEADER), np.uint8)
@@ -112,7 +113,7 @@ def header_bytes(buffer, positions):  # type: ignore[no-untyped-def]
     return out
 
 
-@njit(cache=True, nogil=True)
+@compiled(cache=True, nogil=True)
 def is_message(buffer, position, size):  # type: ignore[no-untyped-def]
     """Return whether the key and the value of a message with magic 0 or 1 end exactly where the message does."""
     key_at = position + 18 + 8 * np.int64(buffer[position + MAGIC_AT])
@@ -126,7 +127,7 @@ def is_message(buffer, position, size):  # type: ignore[no-untyped-def]
     return value_length >= -1 and value_at + 4 + max(value_length, 0) == position + size
 
 
-@njit(cache=True, nogil=True)
+@compiled(cache=True, nogil=True)
 def next_header(buffer, position, floor):  # type: ignore[no-untyped-def]
     """Return the next position, or -1, where a whole batch with an offset of at least `floor` can begin."""
     for start in range(position + 1, len(buffer) - LEGACY_HEADER + 1):
@@ -148,7 +149,7 @@ def next_header(buffer, position, floor):  # type: ignore[no-untyped-def]
     return -1
 
 
-@njit(cache=True, nogil=True)
+@compiled(cache=True, nogil=True)
 def _long_varint(buffer, position, end):  # type: ignore[no-untyped-def]
     """Return what `unsigned_varint` does, for values of any length."""
     value = np.uint64(0)
@@ -165,7 +166,7 @@ def _long_varint(buffer, position, end):  # type: ignore[no-untyped-def]
     return np.uint64(0), np.int64(-1)
 
 
-@njit(nogil=True, inline="always")
+@compiled(nogil=True, inline="always")
 def unsigned_varint(buffer, position, end):  # type: ignore[no-untyped-def]
     """Return an unsigned varint of at most 10 bytes and the position after it; -1 if it does not end before `end`."""
     if position < end and buffer[position] < np.uint8(0x80):
@@ -173,14 +174,14 @@ def unsigned_varint(buffer, position, end):  # type: ignore[no-untyped-def]
     return _long_varint(buffer, position, end)
 
 
-@njit(nogil=True, inline="always")
+@compiled(nogil=True, inline="always")
 def varint(buffer, position, end):  # type: ignore[no-untyped-def]
     """Return a zigzag varint or varlong and the position after it; -1 if it is malformed."""
     raw, after = unsigned_varint(buffer, position, end)
     return np.int64(raw >> np.uint64(1)) ^ -np.int64(raw & np.uint64(1)), after
 
 
-@njit(nogil=True, inline="always")
+@compiled(nogil=True, inline="always")
 def sized(buffer, position, end):  # type: ignore[no-untyped-def]
     """Return the position and length (-1 = null) of bytes that follow their length, and the position after them.
 
@@ -194,7 +195,7 @@ def sized(buffer, position, end):  # type: ignore[no-untyped-def]
     return position, size, np.int64(position + max(size, 0))
 
 
-@njit(cache=True, nogil=True)
+@compiled(cache=True, nogil=True)
 def is_text(buffer, position, length, text):  # type: ignore[no-untyped-def]
     """Return whether the `length` bytes at a position equal `text`."""
     if length != len(text):
@@ -205,7 +206,7 @@ def is_text(buffer, position, length, text):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(cache=True, nogil=True)
+@compiled(cache=True, nogil=True)
 def _after_headers(buffer, position, end, headers):  # type: ignore[no-untyped-def]
     """Return the position after the headers of a record, -1 if they are malformed."""
     while position >= 0 and headers > 0:
@@ -215,7 +216,7 @@ def _after_headers(buffer, position, end, headers):  # type: ignore[no-untyped-d
     return position if headers == 0 else np.int64(-1)
 
 
-@njit(nogil=True, inline="always")
+@compiled(nogil=True, inline="always")
 def record_layout(buffer, position, end):  # type: ignore[no-untyped-def]
     """Parse one record of a batch with magic 2.
 
@@ -247,7 +248,7 @@ def record_layout(buffer, position, end):  # type: ignore[no-untyped-def]
     return after, time, offset, key_at, key_length, value_at, value_length, headers_at
 
 
-@njit(cache=True, nogil=True)
+@compiled(cache=True, nogil=True)
 def walk_records(buffer, starts, ends, counts, last_deltas, columns):  # type: ignore[no-untyped-def]
     """Parse the records of each batch `i`, which occupy the bytes from `starts[i]` to `ends[i]`.
 

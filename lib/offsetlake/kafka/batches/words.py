@@ -1,12 +1,13 @@
 """Compiled functions that copy and compare bytes eight at a time; as those of `kernels`, they never change."""
 
 import numpy as np
-from numba import njit
+
+from offsetlake.kafka.compiled import compiled
 
 WORD_BYTES = np.uint64(8)
 
 
-@njit(nogil=True, inline="always")
+@compiled(nogil=True, inline="always")
 def word(buffer, position):  # type: ignore[no-untyped-def]
     """Return 8 bytes of a buffer as a number, in one load: the index has no sign, so it is not checked for one."""
     value = np.uint64(0)
@@ -15,7 +16,7 @@ def word(buffer, position):  # type: ignore[no-untyped-def]
     return value
 
 
-@njit(cache=True, nogil=True)
+@compiled(cache=True, nogil=True)
 def gather(buffer, positions, offsets, out):  # type: ignore[no-untyped-def]
     """Copy the strings that begin at `positions` to `out`, without gaps, at the offsets of an Arrow string array."""
     for row in range(len(positions)):

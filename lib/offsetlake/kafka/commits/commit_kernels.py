@@ -1,15 +1,15 @@
 """Compiled functions that locate the fields in the keys and values of offset commits."""
 
 import numpy as np
-from numba import njit
 
 from offsetlake.kafka.batches.kernels import int16_at, int32_at, int64_at, unsigned_varint
+from offsetlake.kafka.compiled import compiled
 
 # Why a record cannot be decoded; the messages are in decoding.py.
 OK, BAD_KEY, BAD_VALUE, BAD_VERSION, BAD_LEGACY_VERSION, EMPTY_VALUE = 0, 1, 2, 3, 4, 5
 
 
-@njit(nogil=True, inline="always")
+@compiled(nogil=True, inline="always")
 def string_layout(buffer, position, end):  # type: ignore[no-untyped-def]
     """Return the position and length of a non-compact string, and the position after it (-1 if malformed)."""
     if position < 0 or position + 2 > end:
@@ -20,7 +20,7 @@ def string_layout(buffer, position, end):  # type: ignore[no-untyped-def]
     return np.int64(position + 2), length, np.int64(position + 2 + length)
 
 
-@njit(nogil=True, inline="always")
+@compiled(nogil=True, inline="always")
 def commit_key(buffer, position, end, out):  # type: ignore[no-untyped-def]
     """Parse an OffsetCommitKey after its record type into out[0:5] (see `commit_layouts`); return a code."""
     out[0], out[1], position = string_layout(buffer, position, end)
@@ -31,7 +31,7 @@ def commit_key(buffer, position, end, out):  # type: ignore[no-untyped-def]
     return OK
 
 
-@njit(cache=True, nogil=True)
+@compiled(cache=True, nogil=True)
 def tagged_topic_id(buffer, position, end):  # type: ignore[no-untyped-def]
     """Return the position of the topic ID in the tagged fields of version 4; 0 if absent, -1 if malformed."""
     tags, position = unsigned_varint(buffer, position, end)
@@ -53,7 +53,7 @@ def tagged_topic_id(buffer, position, end):  # type: ignore[no-untyped-def]
     return topic_id_at
 
 
-@njit(cache=True, nogil=True)
+@compiled(cache=True, nogil=True)
 def version_code(version, legacy):  # type: ignore[no-untyped-def]
     """Return OK, or why a value with this version cannot be decoded."""
     if version < 0 or version > 4:
@@ -61,7 +61,7 @@ def version_code(version, legacy):  # type: ignore[no-untyped-def]
     return BAD_LEGACY_VERSION if legacy and version != 0 else OK
 
 
-@njit(nogil=True, inline="always")
+@compiled(nogil=True, inline="always")
 def metadata_layout(buffer, position, end, version):  # type: ignore[no-untyped-def]
     """Return the position and length of the metadata, and the position after it (-1 if malformed).
 
@@ -76,7 +76,7 @@ def metadata_layout(buffer, position, end, version):  # type: ignore[no-untyped-
     return np.int64(position), length, np.int64(position + length)
 
 
-@njit(nogil=True, inline="always")
+@compiled(nogil=True, inline="always")
 def commit_value(buffer, position, end, legacy, out):  # type: ignore[no-untyped-def]
     """Parse an OffsetCommitValue into out[5:13] (see `commit_layouts`); return a code."""
     if end - position < 2:
@@ -105,7 +105,7 @@ def commit_value(buffer, position, end, legacy, out):  # type: ignore[no-untyped
     return OK if out[12] >= 0 else BAD_VALUE
 
 
-@njit(cache=True, nogil=True)
+@compiled(cache=True, nogil=True)
 def commit_layouts(buffer, key_at, key_length, value_at, value_length, columns):  # type: ignore[no-untyped-def]
     """Locate the fields of records with keys of type 0 or 1, fill `columns`, shape (13, n), and return a code for each.
 

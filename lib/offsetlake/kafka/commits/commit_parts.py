@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from offsetlake.kafka.batches.kernels import Ints, int32_at, int64_at, is_text, sized, varint
 from offsetlake.kafka.batches.reader import Records
+from offsetlake.kafka.compiled import compiled
 
 _ID, _SIZE = (np.frombuffer(name, np.uint8) for name in (b"commit.id", b"commit.size"))
 
@@ -54,7 +54,7 @@ def commit_parts(records: Records) -> tuple[CommitParts, dict[int, str]]:
     return CommitParts(codes == _PART, ids, sizes), malformed
 
 
-@njit(cache=True, nogil=True)
+@compiled(cache=True, nogil=True)
 def _read_headers(buffer, rows, headers_at, ids, sizes, codes):  # type: ignore[no-untyped-def]
     """Read the headers of `rows`, which are known to be well-formed as headers."""
     end = len(buffer)
@@ -75,7 +75,7 @@ def _read_headers(buffer, rows, headers_at, ids, sizes, codes):  # type: ignore[
         codes[row] = _code(id_count, size_count, lengths_valid, sizes[row])
 
 
-@njit(cache=True, nogil=True)
+@compiled(cache=True, nogil=True)
 def _code(id_count, size_count, lengths_valid, size):  # type: ignore[no-untyped-def]
     """Return the code of a record from the number of its `commit.id` and `commit.size` headers and their values."""
     if id_count == 0 and size_count == 0:

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from offsetlake.kafka.batches.reader import Records
 from offsetlake.kafka.batches.words import WORD_BYTES, word
+from offsetlake.kafka.compiled import compiled
 
 _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio
 UNKNOWN = -1
@@ -94,7 +94,7 @@ def find_steps(records: Records, final: _Bools, offsets: _Ints, before: Steps | 
     return steps
 
 
-@njit(cache=True, nogil=True)
+@compiled(cache=True, nogil=True)
 def _keys(buffer, key_at, key_length):  # type: ignore[no-untyped-def]
     """Return the keys as in `Steps`, without the record type, which is 0 or 1.
 
@@ -113,7 +113,7 @@ def _keys(buffer, key_at, key_length):  # type: ignore[no-untyped-def]
     return keys
 
 
-@njit(cache=True, nogil=True)
+@compiled(cache=True, nogil=True)
 def _mark_superseded(steps, final):  # type: ignore[no-untyped-def]
     """Mark superseded records, from the last to the first, and find the last row of each key."""
     buffer, keys, slots, last, is_commit = steps.buffer, steps.keys, steps.slots, steps.last, steps.is_commit
@@ -133,7 +133,7 @@ def _mark_superseded(steps, final):  # type: ignore[no-untyped-def]
             survivors[key] = row
 
 
-@njit(cache=True, nogil=True)
+@compiled(cache=True, nogil=True)
 def _find_former(before, steps, former):  # type: ignore[no-untyped-def]
     """Find for the first row of each key the last row of the chunk before; mark what the first row supersedes."""
     buffer, keys, old_buffer, old_keys, slots = steps.buffer, steps.keys, before.buffer, before.keys, before.slots
@@ -152,7 +152,7 @@ def _find_former(before, steps, former):  # type: ignore[no-untyped-def]
                 superseded[survivors[old_key]] = True
 
 
-@njit(cache=True, nogil=True)
+@compiled(cache=True, nogil=True)
 def _compare(before, steps, former):  # type: ignore[no-untyped-def]
     """Compare each row with the one of its key before it, from the first row to the last.
 
@@ -182,7 +182,7 @@ def _compare(before, steps, former):  # type: ignore[no-untyped-def]
                 before.routine[-2 - first] = False
 
 
-@njit(inline="always")
+@compiled(inline="always")
 def _compare_two(old, earlier, steps, row):  # type: ignore[no-untyped-def]
     """Compare two successive rows of a key; return whether the later one is known to repeat the offset."""
     if not (steps.is_commit[row] and old.is_commit[earlier] and steps.offsets[row] >= old.offsets[earlier]):
@@ -195,7 +195,7 @@ def _compare_two(old, earlier, steps, row):  # type: ignore[no-untyped-def]
     return repeats
 
 
-@njit(inline="always")
+@compiled(inline="always")
 def _slot(buffer, keys, row, other_buffer, other_keys, slots):  # type: ignore[no-untyped-def]
     """Return the slot of the key of a row in the hash table of other records, or the empty one where it belongs."""
     mask = np.uint64(len(slots) - 1)
@@ -205,7 +205,7 @@ def _slot(buffer, keys, row, other_buffer, other_keys, slots):  # type: ignore[n
     return slot
 
 
-@njit(inline="always")
+@compiled(inline="always")
 def _same(buffer, keys, row, other_buffer, other_keys, other):  # type: ignore[no-untyped-def]
     """Return whether the key of a row equals that of a row of other records."""
     first, last = keys[row, 0], keys[row, 1]
@@ -220,7 +220,7 @@ def _same(buffer, keys, row, other_buffer, other_keys, other):  # type: ignore[n
     return same
 
 
-@njit(inline="always")
+@compiled(inline="always")
 def _mixed(code, number):  # type: ignore[no-untyped-def]
     """Return the hash of a number and, by their hash, of those before it."""
     code = (code ^ number) * _HASH_FACTOR

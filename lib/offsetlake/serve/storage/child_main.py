@@ -6,35 +6,24 @@ It passes the request to the function `handle` of the module and writes the answ
 
 import json
 import sys
-from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import MetaPathFinder
-from types import ModuleType
 
 from offsetlake.errors import OffsetlakeError
+from offsetlake.util.absent import absent
 from offsetlake.util.process_exit import leave
 
-_ABSENT = {"pandas", "scipy"}
+_ABSENT = ("pandas", "scipy")
 """Arrow and Numba import these if they are installed, which takes half a second; no child process uses them."""
-
-
-class _Absent(MetaPathFinder):
-    """Lets imports of some modules fail as if they were not installed."""
-
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
-        """Raise ModuleNotFoundError for these modules; other finders search for all others."""
-        if fullname in _ABSENT:
-            raise ModuleNotFoundError(f"Child processes do not import {fullname}.", name=fullname)
 
 
 def main() -> None:
     """Handle the request on standard input, write the answer to standard output and exit."""
-    sys.meta_path.insert(0, _Absent())
-    module = import_module(sys.argv[1])
-    try:
-        answer = module.handle(json.load(sys.stdin))
-    except OffsetlakeError as error:
-        answer = {"error": str(error), "exit_code": error.exit_code}
+    with absent(*_ABSENT):
+        module = import_module(sys.argv[1])
+        try:
+            answer = module.handle(json.load(sys.stdin))
+        except OffsetlakeError as error:
+            answer = {"error": str(error), "exit_code": error.exit_code}
     json.dump(answer, sys.stdout)
     leave(0)
 
