@@ -17,7 +17,7 @@ from offsetlake.errors import BadRequest
 from offsetlake.lake import plans, runs
 from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.lake import Lake
-from offsetlake.pipeline.expire.rejections import JOB
+from offsetlake.pipeline.expire.rejecting import JOB
 from offsetlake.queries.review import hanging_transactions, incomplete_commits, orphans
 from offsetlake.util.row_codes import among
 

@@ -16,7 +16,7 @@ from offsetlake.pipeline import dismissals, runner
 from offsetlake.pipeline.changes import repair
 from offsetlake.pipeline.changes.cleanup import plan_cleanup_of_orphans
 from offsetlake.pipeline.emit.decisions import TOMBSTONE
-from offsetlake.pipeline.expire import rejections
+from offsetlake.pipeline.expire import rejecting
 from offsetlake.queries.review import orphans, planned_tombstones
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.row_codes import among
@@ -86,7 +86,7 @@ def _rejection(selected: pa.Table, principal: str) -> tuple[Requested, Decide]:
     commands = (("reject", "FILE"),)
     decided = "The tombstones were rejected"
     requested = Requested("Rejected tombstones", "tombstones", "", commands, "tombstones", _REJECTED, decided)
-    return requested, _without_undo(rejections.reject, selected, principal)
+    return requested, _without_undo(rejecting.reject, selected, principal)
 
 
 def _taking_back(selected: pa.Table, principal: str) -> tuple[Requested, Decide]:
@@ -94,7 +94,7 @@ def _taking_back(selected: pa.Table, principal: str) -> tuple[Requested, Decide]
     commands = (("reject", "--take-back", "FILE"),)
     decided = "The rejections were taken back"
     requested = Requested("Rejected tombstones", "tombstones", "", commands, "rejected", _TAKEN_BACK, decided)
-    return requested, _without_undo(rejections.take_back, selected, principal)
+    return requested, _without_undo(rejecting.take_back, selected, principal)
 
 
 def _deletion_of_orphans(answers: Answers, selected: pa.Table, log: LogAddress) -> ChangeRequest:

@@ -15,7 +15,8 @@ from offsetlake.lake.lake import Lake
 from offsetlake.log.writer.os_users import process_principal
 from offsetlake.pipeline import dismissals
 from offsetlake.pipeline.emit.decisions import read_selection
-from offsetlake.pipeline.expire import rejections
+from offsetlake.pipeline.expire import rejecting
+from offsetlake.pipeline.expire.rejections import rejections
 
 # The columns of a table for people, each with its importance (`offsetlake.cli.tables.Column`).
 _SHOWN = {
@@ -66,7 +67,7 @@ def reject(
     """
     if file is None:
         lake = context.open_lake()
-        write(dismissals.dismissed(lake, of) if of != "tombstones" else rejections.rejections(lake), context.format)
+        write(dismissals.dismissed(lake, of) if of != "tombstones" else rejections(lake), context.format)
         return
     if of != "tombstones":
         _reject_rows(context, file, of, take_back=take_back)
@@ -74,7 +75,7 @@ def reject(
     selected = read_selection(file)
     lake = Lake.create(open_verified(context.settings.lake).location)
     with Progress() as progress:
-        decide = rejections.take_back if take_back else rejections.reject
+        decide = rejecting.take_back if take_back else rejecting.reject
         rows, _ = decide(lake, selected, process_principal(), progress.say)
     write(rows, context.settings.format, _SHOWN)
     if take_back:
