@@ -3,6 +3,7 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,9 +88,9 @@ def test_the_page_of_groups_does_not_wait_for_its_rows(tmp_path: Path, monkeypat
     lake, may_end = small_lake(tmp_path, offset_commits=[commit(1, 1, log_timestamp=1)]), threading.Event()
     original = questions.groups
 
-    def slowly(opened: Lake) -> object:
+    def slowly(opened: Lake, **options: Any) -> object:
         may_end.wait()
-        return original(opened)
+        return original(opened, **options)
 
     monkeypatch.setattr(answers.questions, "groups", slowly)
     monkeypatch.setattr(answer_cache, "MAX_WAIT_SECONDS", 0.0)

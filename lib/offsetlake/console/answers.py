@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import chain
 from typing import TypeVar
 
@@ -35,6 +36,7 @@ from offsetlake.rules.policy import RetentionPolicy
 MAX_NOTABLE = 20
 MAX_FOUND = 8
 MAX_LISTED = 500
+_LISTED = ["group_id", "group_type", "state", "member_count", "subscribed_topics"]
 _MAX_SHARED_RECORDS = 1 << 18  # of a group; their changes take 17 MB
 
 T = TypeVar("T")
@@ -49,7 +51,7 @@ class Answers:
         self._timelines, self._names, self._reading = Timelines(), Names(), threading.Lock()
 
     def groups(self, state: PageState, visitor: Visitor) -> tuple[pa.Table, int] | None:
-        """Return one page of the groups that a visitor sees, as `questions.groups`, and the number on all pages.
+        """Return one page of the groups that a visitor sees, with columns of `groups`, and the number on all pages.
 
         With two instants, the groups that differ between them, with the columns of `diff_by_group`. None if the answer
         is still being computed.
@@ -59,10 +61,10 @@ class Answers:
         if span is not None:
             rows = self._later(self._until(lake, "diff", *span), diff_by_group, *span)
         elif at_ms is not None:
-            rows = self._later(self._until(lake, "groups", at_ms), groups_as_of, at_ms)
+            rows = self._later(self._until(lake, "groups", at_ms), partial(groups_as_of, columns=_LISTED), at_ms)
         else:
             key = ("groups", *lake.versions("groups", "offsets").values())
-            rows = self.cache.soon(key, lambda: questions.groups(lake))
+            rows = self.cache.soon(key, lambda: questions.groups(lake, columns=_LISTED))
         if rows is None:
             return None
         rows = visitor.visible(questions.like(rows, state.pattern))

@@ -57,6 +57,13 @@ def list_state_files(lake: Lake, table: str, version: int) -> dict[int, list[Sta
     }
 
 
+def state_batches(lake: Lake, table: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield some columns of all rows of a state table, without an order; repeated texts are dictionaries."""
+    paths = [file["path"] for file in active_files(lake, table)]
+    dataset = file_dataset(lake, table, paths, dictionaries=True)
+    yield from dataset.scanner(columns=[*columns], batch_readahead=1, fragment_readahead=4).to_batches()
+
+
 def out_of_layout(files: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the files, as `active_files` lists them, that are not state files, because their ranges overlap.
 

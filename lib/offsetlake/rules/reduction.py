@@ -35,14 +35,17 @@ def latest(records: pa.Table, key: Iterable[str] = KEY) -> pa.Table:
     `records` has the columns log_partition, log_offset, those of `key`, and any others. Two records of a key at the
     same position are the same record, and both are kept.
     """
-    position = positions(records)
-    newest = _newest_positions(records, position, key)["position_max"]
+    position, names = positions(records), list(key)
+    keys = pa.table({name: _numbered(records[name]) for name in names}).append_column("position", position)
+    newest = keys.group_by(names).aggregate([("position", "max")])["position_max"]
     return records if len(newest) == len(position) else records.filter(pc.is_in(position, value_set=newest))
 
 
-def _newest_positions(records: pa.Table, position: pa.ChunkedArray, key: Iterable[str]) -> pa.Table:
-    names = list(key)
-    return records.select(names).append_column("position", position).group_by(names).aggregate([("position", "max")])
+def _numbered(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Replace texts by numbers, equal ones by equal numbers: they are grouped faster, and are not copied."""
+    if not pa.types.is_string(column.type):
+        return column
+    return pa.chunked_array([chunk.indices for chunk in column.dictionary_encode().chunks], pa.int32())
 
 
 def merged(offsets: pa.Table, decided: pa.Table) -> pa.Table:
@@ -278,7 +281,8 @@ def _not_followed(pending: pa.Table | None, decided: pa.Table | None) -> pa.Tabl
     """Return the rows of `pending` that no row of `decided` with the same key follows in the log."""
     if pending is None or decided is None:
         return pending
-    newest = _newest_positions(decided, positions(decided), KEY)
+    keys = decided.select(KEY).append_column("position", positions(decided))
+    newest = keys.group_by(KEY).aggregate([("position", "max")])
     numbered = pending.select(list(KEY)).append_column("row", pa.array(np.arange(pending.num_rows)))
     joined = numbered.join(newest, list(KEY), join_type="left outer").sort_by("row")
     followed = pc.fill_null(pc.greater(joined["position_max"], positions(pending)), fill_value=False)

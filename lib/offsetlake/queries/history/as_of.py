@@ -24,7 +24,14 @@ from offsetlake.queries.history.reduction import (
     partitions_in_portions,
 )
 from offsetlake.queries.history.replayed import first_rows, replayed
-from offsetlake.queries.questions import check_state, first_instant, known_groups, log_partitions_like, quoted
+from offsetlake.queries.questions import (
+    GROUP_COLUMNS,
+    check_state,
+    first_instant,
+    known_groups,
+    log_partitions_like,
+    quoted,
+)
 from offsetlake.rules.groups.replay import replay_groups
 from offsetlake.rules.reduction import Latest, Reduction
 from offsetlake.util.times import to_iso
@@ -62,6 +69,7 @@ def groups_as_of(
     pattern: str | None = None,
     state: str | None = None,
     group_type: str | None = None,
+    columns: Sequence[str] = GROUP_COLUMNS,
     advance: Advance = lambda _done, _total: None,
 ) -> pa.Table:
     """Return what `questions.groups` would have returned at an instant (ms since the epoch), by the records up to then.
@@ -80,9 +88,9 @@ def groups_as_of(
     history = History.open(lake, (*COMMIT_TABLES, "group_records"), until_ms=instant_ms)
     groups = pa.concat_tables(
         [
-            _with_offsets(table_schema("groups").empty_table(), {}),
+            _with_offsets(table_schema("groups").empty_table(), {}).select([*columns, "offsets"]),
             *(
-                _groups_of(history, partitions, instant_ms, condition)
+                _groups_of(history, partitions, instant_ms, condition).select([*columns, "offsets"])
                 for partitions in partitions_in_portions(history, _ROWS_AT_ONCE, advance, within)
             ),
         ]
@@ -95,27 +103,35 @@ def groups_as_of(
 
 def _groups_of(history: History, partitions: Sequence[int], instant_ms: int, condition: str) -> pa.Table:
     """Return those groups of some log partitions that satisfy an SQL condition, as they were at an instant."""
-    reduction = Reduction(*deciding_rows(history, partitions, appended_until(instant_ms)))
-    newest_commits = Latest(("group_id",))
-    for batch in deciding_commits(history.lake, partitions, [instant_ms], condition, REDUCED_COLUMNS):
-        reduction.add(batch)
-        commits_only = batch.filter(pc.equal(batch["kind"], "commit"))
-        newest_commits.add(reduction.complete_only(commits_only).select(_NEWEST_COMMIT))
-    commits = newest_commits.result()
-    if commits is None:
-        commits = table_schema("offset_commits").empty_table().select(_NEWEST_COMMIT)
+    counts, newest_commits = _commits_of(history, partitions, instant_ms, condition)
     schema = table_schema("groups")
     records = group_records(history.lake, partitions, f"{appended_by(instant_ms)} AND {condition}")
-    groups = pa.Table.from_pylist(replay_groups(records, commits, schema.empty_table()).groups, schema)
-    counted = commits_in_force(reduction).group_by("group_id").aggregate([("group_id", "count")])
-    counts = dict(zip(*(counted[name].to_pylist() for name in ("group_id", "group_id_count")), strict=True))
+    groups = pa.Table.from_pylist(replay_groups(records, newest_commits, schema.empty_table()).groups, schema)
     return _with_offsets(groups, counts)
 
 
+def _commits_of(
+    history: History, partitions: Sequence[int], instant_ms: int, condition: str
+) -> tuple[dict[str, int], pa.Table]:
+    """Return the number of offsets of each of these groups at an instant, and its newest commit."""
+    reduction = Reduction(*deciding_rows(history, partitions, appended_until(instant_ms)))
+    newest = Latest(("group_id",))
+    for batch in deciding_commits(history.lake, partitions, [instant_ms], condition, REDUCED_COLUMNS):
+        reduction.add(batch)
+        commits_only = batch.filter(pc.equal(batch["kind"], "commit"))
+        newest.add(reduction.complete_only(commits_only).select(_NEWEST_COMMIT))
+    commits = newest.result()
+    if commits is None:
+        commits = table_schema("offset_commits").empty_table().select(_NEWEST_COMMIT)
+    counted = commits_in_force(reduction).group_by("group_id").aggregate([("group_id", "count")])
+    counts = dict(zip(*(counted[name].to_pylist() for name in ("group_id", "group_id_count")), strict=True))
+    return counts, commits
+
+
 def _with_offsets(groups: pa.Table, counts: Mapping[str, int]) -> pa.Table:
-    """Add to rows of `groups` the number of their offsets, and drop `replay_state`."""
+    """Add to rows of `groups` the number of their offsets."""
     offsets = pa.array([counts.get(name, 0) for name in groups["group_id"].to_pylist()], pa.int64())
-    return groups.drop_columns(["replay_state"]).append_column("offsets", offsets)
+    return groups.append_column("offsets", offsets)
 
 
 def check_known(lake: Lake, instant_ms: int) -> None:

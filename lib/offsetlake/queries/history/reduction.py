@@ -108,5 +108,6 @@ def partitions_in_portions(
     done, total = 0, sum(part.rows for part, _ in wanted)
     for part, some in wanted:
         yield some
+        pa.default_memory_pool().release_unused()  # of each portion: the C library keeps it in fragments otherwise
         done += part.rows
         advance(done, total)

@@ -122,7 +122,7 @@ def groups(
     else:
         with Progress(quiet=True) as progress:
             progress.say(f"looking up groups as of {as_of}")
-            rows = groups_as_of(lake, to_ms(as_of), group, state, group_type, progress.advance)
+            rows = groups_as_of(lake, to_ms(as_of), group, state, group_type, advance=progress.advance)
     context.write(questions.check_known(lake, rows, group), _GROUPS_SHOWN)
 
 
