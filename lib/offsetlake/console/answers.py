@@ -20,11 +20,12 @@ from offsetlake.lake.history_files import ALL_RUNS, history_files
 from offsetlake.lake.lake import Lake
 from offsetlake.location.locate import LakeLocation
 from offsetlake.queries import questions
-from offsetlake.queries.exploring.changes import Changes, classified
+from offsetlake.queries.exploring.changes import classified
 from offsetlake.queries.exploring.commits import Filters, commits_page, matching, parse_position
 from offsetlake.queries.exploring.group_state import Row, expiry, group_at, group_now
 from offsetlake.queries.exploring.keys import Key
 from offsetlake.queries.exploring.names import KINDS, Names, committed_to, events_by, memberships
+from offsetlake.queries.exploring.packed import PackedChanges
 from offsetlake.queries.exploring.series import Series, notable_changes, series
 from offsetlake.queries.exploring.step import Step, step
 from offsetlake.queries.exploring.steps import key_steps, steps_of_few
@@ -37,7 +38,7 @@ MAX_NOTABLE = 20
 MAX_FOUND = 8
 MAX_LISTED = 500
 _LISTED = ["group_id", "group_type", "state", "member_count", "subscribed_topics"]
-_MAX_SHARED_RECORDS = 1 << 18  # of a group; their changes take 17 MB
+_MAX_SHARED_RECORDS = 1 << 18  # of a group; their changes take about 5 MB
 
 T = TypeVar("T")
 
@@ -143,7 +144,9 @@ class Answers:
         changes = self._group_changes(state, visitor)
         return self._kept(
             "notable", state, visitor,
-            lambda lake: notable_changes(lake, state.group, *state.period_ms, MAX_NOTABLE, changes),
+            lambda lake: notable_changes(
+                lake, state.group, *state.period_ms, MAX_NOTABLE, None if changes is None else changes.unpacked()
+            ),
         )  # fmt: skip
 
     def members(self, state: PageState, visitor: Visitor) -> tuple[Row | None, Sequence[Row]]:
@@ -163,7 +166,8 @@ class Answers:
         changes = self._changes(state, visitor)
 
         def query(lake: Lake) -> Series:
-            found = series(lake, state.group, state.topic, state.partition, *state.period_ms, changes)
+            of_partition = changes.unpacked_of(state.topic, state.partition)
+            found = series(lake, state.group, state.topic, state.partition, *state.period_ms, of_partition)
             if not found.steps.num_rows:
                 questions.check_committed(lake, state.group, state.topic, state.partition)
             return found
@@ -173,33 +177,33 @@ class Answers:
     def step(self, state: PageState, visitor: Visitor) -> Step:
         """Return what is known about the record `record`; raises BadRequest if it is not one of the partition."""
         position = parse_position(state.record)
-        changes = self._changes(state, visitor)
+        changes, offset = self._changes(state, visitor), (state.topic, state.partition)
         return self._kept(
             "step", state, visitor,
-            lambda lake: step(lake, state.group, state.topic, state.partition, *position, changes),
+            lambda lake: step(lake, state.group, *offset, *position, changes.unpacked_of(*offset)),
         )  # fmt: skip
 
-    def _changes(self, state: PageState, visitor: Visitor) -> Changes:
-        """Return the changes of a partition, which its charts and explanations share."""
+    def _changes(self, state: PageState, visitor: Visitor) -> PackedChanges:
+        """Return the changes of a partition, or of the whole group, which its charts and explanations share."""
         of_group = self._group_changes(state, visitor)
         if of_group is not None:
-            return of_group.of(state.topic, state.partition)
+            return of_group
         lake, key = self.open(), Key(state.group, state.topic, state.partition)
-        found: Changes = self.cache.get(
-            ("changes", key, *_versions(lake)), lambda: classified(lake, key, key_steps(lake, key))
+        found: PackedChanges = self.cache.get(
+            ("changes", key, *_versions(lake)), lambda: PackedChanges.of(classified(lake, key, key_steps(lake, key)))
         )
         return found
 
-    def _group_changes(self, state: PageState, visitor: Visitor) -> Changes | None:
+    def _group_changes(self, state: PageState, visitor: Visitor) -> PackedChanges | None:
         """Return the changes of a group, which its page and those of its partitions share; None if they are many."""
         lake, key = self.open(), Key(state.group)
         self._check_visible(lake, state, visitor)
 
-        def changes() -> Changes | None:
+        def changes() -> PackedChanges | None:
             steps = steps_of_few(lake, key, _MAX_SHARED_RECORDS)
-            return None if steps is None else classified(lake, key, steps)
+            return None if steps is None else PackedChanges.of(classified(lake, key, steps))
 
-        found: Changes | None = self.cache.get(("changes", key, *_versions(lake)), changes)
+        found: PackedChanges | None = self.cache.get(("changes", key, *_versions(lake)), changes)
         return found
 
     def search(self, text: str, visitor: Visitor) -> list[tuple[str, str]]:

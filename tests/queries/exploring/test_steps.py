@@ -1,5 +1,6 @@
 """The steps and changes of an offset as arrays are those of the views, however it was committed."""
 
+from dataclasses import fields
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.exploring.changes import Row, classified, rows_of
 from offsetlake.queries.exploring.keys import Key
+from offsetlake.queries.exploring.packed import PackedChanges, PackedInts
 from offsetlake.queries.exploring.steps import NONE, Steps, key_steps, steps_in_portions, steps_of_few
 from support.queries.lakes import commit, marker, small_lake, tombstone
 
@@ -97,6 +99,33 @@ def test_steps_and_changes_of_a_group(tmp_path: Path, seed: int) -> None:
     of_offset = classified(lake, key, key_steps(lake, key)).of("t", 0)
     assert changes_of(lake, KEY, of_offset.steps) == changes_of(lake, KEY, key_steps(lake, KEY))
     assert of_offset.kinds.tolist() == classified(lake, KEY, key_steps(lake, KEY)).kinds.tolist()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_changes_are_the_same_after_packing(tmp_path: Path, seed: int) -> None:
+    lake, key = random_lake(tmp_path, seed), Key("g")
+    changes = classified(lake, key, key_steps(lake, key))
+    unpacked = PackedChanges.of(changes).unpacked()
+    assert unpacked.steps.offsets == changes.steps.offsets
+    assert unpacked.kinds.tolist() == changes.kinds.tolist()
+    for field in fields(Steps)[1:]:
+        values, expected = getattr(unpacked.steps, field.name), getattr(changes.steps, field.name)
+        assert (values.dtype, values.tolist()) == (expected.dtype, expected.tolist()), field.name
+
+
+@pytest.mark.parametrize(
+    "values", [[], [NONE], [2**63 - 1, NONE, 2**63 - 1, 0], [*range(500), NONE, *range(2**40, 2**40 + 99)]]
+)
+def test_integers_of_any_size_are_packed(values: list[int]) -> None:
+    packed = PackedInts.of(np.array(values, np.int64))
+    assert packed.values().tolist() == values
+    assert packed.nbytes <= 24 * len(values)
+
+
+def test_packed_integers_take_few_bytes() -> None:
+    values = np.arange(10**15, 10**15 + 10_000)
+    values[5_000] = NONE
+    assert PackedInts.of(values).nbytes == 10_000 + 3 * 16
 
 
 def test_a_skip_ahead_is_found_among_few_records(tmp_path: Path) -> None:

@@ -60,6 +60,8 @@ class Changes:
 
     def of(self, topic: str, partition: int) -> "Changes":
         """Return the changes of one offset."""
+        if [*self.steps.offsets] == [(topic, partition)]:
+            return self
         return self.at(self.steps.is_of(topic, partition))
 
     def at(self, chosen: Ints | Flags) -> "Changes":
