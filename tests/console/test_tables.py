@@ -40,6 +40,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         path,
         runs=RUNS,
         audit_events=[{"log_offset": 1, "last_log_offset": 1, "address": f"{HOST}:51234", "log_timestamp": 1, **used}],
+        groups=[{"group_id": "g", "member_count": 1}],
         group_members=[{"member_id": "m", "client_host": f"/{HOST}", "details": "{}", **used}],
         offset_commits=[commit(1, 5, log_timestamp=1)],
         offsets=[{"group_id": "g", "topic": "t", "partition": 0, "committed_offset": 5, "log_offset": 1}],

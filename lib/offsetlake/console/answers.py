@@ -157,9 +157,9 @@ class Answers:
             lambda lake: group_now(lake, state.group) if until_ms is None else group_at(lake, state.group, until_ms),
         )  # fmt: skip
 
-    def expiry(self, state: PageState, visitor: Visitor, policy: RetentionPolicy) -> pa.Table:
-        """Return when the offsets of a group that the visitor sees expire with a policy, by the newest state."""
-        return self._kept("expiry", state, visitor, lambda lake: expiry(lake, state.group, policy))
+    def expiry(self, offsets: pa.Table, group: Row | None, policy: RetentionPolicy) -> pa.Table:
+        """Return when offsets of a group, and of its row `group`, expire with a policy, by the newest state."""
+        return self.rows(lambda lake: expiry(lake, offsets, group, policy))
 
     def series(self, state: PageState, visitor: Visitor) -> Series:
         """Return what the chart of a partition shows; raises BadRequest as `commits`."""

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from offsetlake.errors import BadRequest
+from offsetlake.queries import questions
 from offsetlake.queries.exploring.group_state import expiry, group_at, group_now
 from offsetlake.queries.exploring.step import step
 from offsetlake.rules.policy import Override, RetentionPolicy
@@ -102,10 +103,53 @@ def test_when_offsets_expire(tmp_path: Path) -> None:
         "subscription": "known", "subscribed_topics": ["t0"],
     }  # fmt: skip
     lake = small_lake(tmp_path, offsets=[*offsets, {**keys[0], "group_id": "other"}], groups=[group])
-    assert [
-        (row["kept_by"], row["clock"], row["expires_timestamp"]) for row in expiry(lake, "g", policy).to_pylist()
-    ] == [
+    found = expiry(lake, questions.offsets(lake, "g"), group_now(lake, "g")[0], policy)
+    assert [(row["kept_by"], row["clock"], row["expires_timestamp"]) for row in found.to_pylist()] == [
         ("subscribed", "commit_timestamp", None),
         (None, "expire_timestamp", 77),
         (None, "commit_timestamp", 3_005),
     ]
+
+
+def test_what_keeps_offsets_is_as_in_the_view(tmp_path: Path) -> None:
+    known = {"subscription": "known", "subscribed_topics": ["t0"]}
+    classic = {"group_type": "classic", "protocol_type": "consumer", **known}
+    groups = [
+        {**classic, "group_id": "classic-empty", "state": "Empty", "state_timestamp": 50},
+        {**classic, "group_id": "classic-rebalancing", "state": "PreparingRebalance"},
+        {**classic, "group_id": "classic-stable", "state": "Stable"},
+        {"group_id": "simple", "group_type": "classic", "protocol_type": None, "state": "Empty"},
+        {**known, "group_id": "consumer", "group_type": "consumer", "protocol_type": "consumer", "state": "Stable"},
+        {"group_id": "everything", "group_type": "consumer", "state": "Stable", "subscription": "everything"},
+        {"group_id": "share", "group_type": "share", "state": "Empty"},
+    ]
+    names = [*(str(group["group_id"]) for group in groups), "none"]
+    offsets = [
+        {"group_id": name, "topic": f"t{n}", "partition": n, "committed_offset": 1, "log_offset": n, **times}
+        for name in names
+        for n, times in enumerate(({}, {"commit_timestamp": 10}, {"expire_timestamp": 7}))
+    ]
+    pending = [
+        {"group_id": name, "topic": "t1", "partition": 1, "log_offset": 9, "commit_id": 1, "commit_size": 2}
+        for name in names[::2]
+    ]
+    lake = small_lake(tmp_path, offsets=offsets, groups=groups, pending_offsets=pending)
+    view = lake.query("SELECT * FROM retention_clocks").to_pylist()
+    expected = {
+        (row["group_id"], row["topic"]): (
+            row["kept_by"], row["clock"],
+            None if row["kept_by"] else row["clock_timestamp"] + (0 if row["clock"] == "expire_timestamp" else 1_000),
+        )
+        for row in view
+    }  # fmt: skip
+    found = {
+        (name, row["topic"]): (row["kept_by"], row["clock"], row["expires_timestamp"])
+        for name in names
+        for row in expiry(
+            lake, questions.offsets(lake, name), group_now(lake, name)[0], RetentionPolicy(1_000)
+        ).to_pylist()
+    }
+    assert found == expected
+    assert {kept for kept, _, _ in found.values()} == {
+        None, "no_group", "share_group", "active_group", "subscribed", "pending_transaction",
+    }  # fmt: skip

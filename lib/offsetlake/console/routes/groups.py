@@ -91,7 +91,7 @@ def _group_page(
     notable, all_notable = answers.notable(shown, visitor) if has_views else (None, 0)
     changes = [] if notable is None else notable.to_pylist()
     described, members = answers.members(shown, visitor)
-    expiring = [] if shown.at or not has_views else answers.expiry(shown, visitor, policy).to_pylist()
+    expiring = [] if shown.at or not has_views else answers.expiry(offsets, described, policy).to_pylist()
     if shown.second:
         command = command_line("diff", **shown.span_options, group=shown.group, lake=lake)
     else:

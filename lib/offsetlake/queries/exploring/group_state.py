@@ -4,15 +4,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from offsetlake.lake.files import table_schema
+from offsetlake.lake.files import active_files, table_schema
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.group_places import condition_if_known
 from offsetlake.queries.history.reduction import appended_by, group_records
 from offsetlake.queries.questions import log_partitions_of, quoted
 from offsetlake.rules.groups.replay import replay_groups
 from offsetlake.rules.policy import RetentionPolicy
+from offsetlake.rules.reduction import KEY
+from offsetlake.rules.retention import CLOCKS, EXPIRING, NEVER, RULES, GroupFacts, evaluate
 
 Row = Mapping[str, Any]
 
@@ -21,8 +22,10 @@ def group_now(lake: Lake, group_id: str) -> tuple[Row | None, Sequence[Row]]:
     """Return the row of `groups` of a group, None if it does not exist, and its rows of `group_members`."""
     where = f"WHERE group_id = {quoted(group_id)} AND {condition_if_known(lake, group_id)}"
     groups = lake.query(f"SELECT * FROM groups {where}", "groups").to_pylist()  # noqa: S608
+    if not groups or not groups[0]["member_count"]:
+        return (groups[0] if groups else None), []
     members = lake.query(f"SELECT * FROM group_members {where} ORDER BY member_id", "group_members").to_pylist()  # noqa: S608
-    return (groups[0] if groups else None), members
+    return groups[0], members
 
 
 def group_at(lake: Lake, group_id: str, instant_ms: int) -> tuple[Row | None, Sequence[Row]]:
@@ -49,16 +52,36 @@ def _replayed(
     return (replayed.groups[0] if replayed.groups else None), replayed.members
 
 
-def expiry(lake: Lake, group_id: str, policy: RetentionPolicy) -> pa.Table:
-    """Return when the offsets of a group expire with a policy.
+def expiry(lake: Lake, offsets: pa.Table, group: Row | None, policy: RetentionPolicy) -> pa.Table:
+    """Return when offsets of a group expire with a policy, by the rules of `expire` except for deleted topics.
 
-    The columns are topic, partition, kept_by, clock and clock_timestamp of the view `retention_clocks`, and
-    expires_timestamp: null if something keeps the offset at any age.
+    Args:
+        lake: The lake.
+        offsets: Rows of `offsets` of one group.
+        group: The row of `groups` of this group, None if it does not exist.
+        policy: The policy.
+
+    | column            | description |
+    |-------------------|-------------|
+    | topic, partition  | the partition of the offset |
+    | kept_by           | the rule that keeps the offset at any age; null if none does |
+    | clock             | the timestamp that retention is measured from |
+    | expires_timestamp | when the offset expires; null if it never does |
     """
-    columns = "group_id, topic, partition, kept_by, clock, clock_timestamp"
-    only = f"group_id = {quoted(group_id)} AND {condition_if_known(lake, group_id)}"
-    engine = lake.engine(["retention_clocks"], {}, dict.fromkeys(("offsets", "groups", "pending_offsets"), only))
-    rows = engine.query(f"SELECT {columns} FROM retention_clocks ORDER BY topic, partition")  # noqa: S608
-    retention = pc.if_else(pc.equal(rows["clock"], "expire_timestamp"), 0, pa.array(policy.retention(rows)))
-    expires = pc.if_else(pc.is_null(rows["kept_by"]), pc.add(rows["clock_timestamp"], retention), None)
-    return rows.drop_columns(["group_id"]).append_column("expires_timestamp", expires)
+    facts = GroupFacts(pa.Table.from_pylist([group] if group else [], schema=table_schema("groups")))
+    found = evaluate(offsets, facts, _pending(lake, offsets), NEVER, policy.retention(offsets))
+    return (
+        offsets.select(["topic", "partition"])
+        .append_column("kept_by", pa.array(RULES).take(pa.array(found.rule, mask=EXPIRING[found.rule])))
+        .append_column("clock", pa.array(CLOCKS).take(pa.array(found.clock)))
+        .append_column("expires_timestamp", pa.array(found.expires_at, mask=found.expires_at == NEVER))
+    )
+
+
+def _pending(lake: Lake, offsets: pa.Table) -> pa.Table:
+    """Return the keys in `pending_offsets` of the group of some offsets."""
+    if not offsets.num_rows or not active_files(lake, "pending_offsets"):  # as almost always
+        return table_schema("pending_offsets").empty_table().select(KEY)
+    group_id = offsets["group_id"][0].as_py()
+    where = f"group_id = {quoted(group_id)} AND {condition_if_known(lake, group_id)}"
+    return lake.query(f"SELECT {', '.join(KEY)} FROM pending_offsets WHERE {where}", "pending_offsets")  # noqa: S608
