@@ -137,6 +137,16 @@ def test_lag_of_a_partition_that_no_longer_exists_is_unknown(tmp_path: Path) -> 
     assert newest_asked(lake) == 2
 
 
+def test_the_newest_ingest_is_found_by_statistics(tmp_path: Path) -> None:
+    lake = new_lake(tmp_path / "lake")
+    assert newest_asked(lake) is None
+    for run in (1, 2):
+        log_ends.record(lake, run, [["t", 0, 0, run, 1000 * run]], 1000 * run)
+    for file in (tmp_path / "lake" / "log_ends").glob("*.parquet"):
+        file.unlink()
+    assert newest_asked(lake) == 2
+
+
 @pytest.mark.usefixtures("frequent_records")
 def test_lag_reads_only_the_newest_files(tmp_path: Path) -> None:
     """The oldest files are gone from the disk: a query that opens one of them fails."""

@@ -110,9 +110,14 @@ def newest_asked_through(lake: Lake, run: int) -> int | None:
 def _newest(lake: Lake, column: str, limit: int) -> int | None:
     """Return the newest ingest of the rows whose value of a column is at most the limit, from as few files as needed.
 
-    A file whose smallest value is within the limit has such a row, and this is of its first ingest or a later one.
+    No file is read if the largest value of each is within the limit. A file whose smallest value is within the limit
+    has such a row, and this is of its first ingest or a later one.
     """
     files = active_files(lake, "log_ends")
+    largest = [(file.get(f"max.{column}"), file.get("max.ingest_run")) for file in files]
+    within = [run for value, run in largest if value is not None and run is not None and value <= limit]
+    if len(within) == len(files):
+        return max(within, default=None)
     bounds = ((file.get(f"min.{column}"), file.get("min.ingest_run") or 0) for file in files)
     first = max((run for smallest, run in bounds if smallest is not None and smallest <= limit), default=0)
     rows = _rows(lake, ["ingest_run"], first, where=pc.field(column) <= limit)
