@@ -111,6 +111,17 @@ def test_a_log_that_cannot_be_written_is_shown_where_it_is_needed(port: int, tmp
         assert ("Nothing can be approved now: There is no folder" in shown) == is_needed, show
 
 
+def test_a_refused_tombstone_is_not_shown_as_deleted(port: int, tmp_path: Path) -> None:
+    rows = boxes(get(port, "/review").text, offsets_only=True)[:2]
+    write(tmp_path / "log", [(0, "old-0", "orders", 0, 71)])
+    fields = {"show": "tombstones", "decision": "approve", "row": rows}
+    _, done = submit(port, "/review", form_token(port), fields)
+    assert [[row[0], row[3], row[4]] for row in Page(done.text).rows] == [
+        ["old-0", "not deleted", "refused"],
+        ["old-1", "deleted", "emitted"],
+    ]
+
+
 def test_an_approval_is_undone(port: int, tmp_path: Path) -> None:
     token = form_token(port)
     _, done = submit(
@@ -226,28 +237,33 @@ def test_approved_incomplete_commits_are_repaired(tmp_path: Path) -> None:
 
 def test_rejected_rows_of_audits_are_not_listed_until_they_change(port: int, tmp_path: Path, run: object) -> None:
     token, rows = form_token(port), boxes(get(port, "/review?show=orphans").text)
-    decision = {"form_token": token, "show": "orphans", "decision": "reject", "row": rows[:2]}
-    assert post(port, "/review", decision).headers["location"] == "/review?show=orphans"
+    decision = {"show": "orphans", "decision": "reject", "row": rows[:2]}
+    done = Page(submit(port, "/review", token, decision)[1].text)
+    assert "The rows were rejected2 rows. They stay as they are" in done.text.replace("\n", "")
+    since = "since 2026-01-21T14:00:00.000Z"
+    assert [row[:2] for row in done.rows] == [["old-0", since], ["old-1", since]]
+    assert all(row[2].startswith("rejected by os:") for row in done.rows)
+    assert done.command == "offsetlake reject --of=orphans FILE"
+    assert done.links["All kept rows"] == "/review?show=kept"
     assert boxes(get(port, "/review?show=orphans").text) == rows[2:]
     kept = Page(get(port, "/review?show=kept").text)
     listing = shlex.split(kept.command.split(" && ")[0])[1:]
     code, out, _ = run(*listing, "--format", "json")  # type: ignore[operator]
     assert (code, [json.loads(line)["group_id"] for line in out.splitlines()]) == (0, ["old-0", "old-1"])
     assert [(row[1], "os:" in "".join(row)) for row in kept.rows] == [("old-0", True), ("old-1", True)]
-    back = {
-        "form_token": token,
-        "show": "kept",
-        "decision": "take_back",
-        "row": boxes(get(port, "/review?show=kept").text)[1:],
-    }
-    assert post(port, "/review", back).status == 303
+    assert [since in row for row in kept.rows] == [True, True]
+    back = {"show": "kept", "decision": "take_back", "row": boxes(get(port, "/review?show=kept").text)[1:]}
+    listed = Page(submit(port, "/review", token, back)[1].text)
+    assert "The rejections were taken back1 row. They are listed for review again" in listed.text.replace("\n", "")
+    assert [row[:2] for row in listed.rows] == [["old-1", since]]
     assert boxes(get(port, "/review?show=orphans").text) == rows[1:]
-    again = Page(post(port, "/review", back).text)
+    again = Page(submit(port, "/review", token, back)[1].text)
     assert "1 of the selected rows are not rejected any more" in again.text
     write(tmp_path / "log", [(-9 * DAY_S, "old-0", "orders", 0, 71)])
     cycle(tmp_path)
     assert len(boxes(get(port, "/review?show=orphans").text)) == OLD
-    assert "1 of the selected rows are not listed any more" in post(port, "/review", decision | {"row": rows[:1]}).text
+    _, refused = submit(port, "/review", token, decision | {"row": rows[:1]})
+    assert "1 of the selected rows are not listed any more" in refused.text
     lake = ["--lake", str(tmp_path / "lake")]
     _, out, _ = run("audit", "orphan_groups", "--format", "json", *lake)  # type: ignore[operator]
     (tmp_path / "used.jsonl").write_text(out.splitlines()[0])
@@ -270,11 +286,15 @@ def test_rejected_incomplete_commits_and_transactions_stay(tmp_path: Path) -> No
     bench = Workbench(locate(str(tmp_path / "lake")), LogAddress(tmp_path / "log"))
     with served(tmp_path / "lake", gate(allows_changes=True), bench=bench) as port:
         token = form_token(port)
-        for subject in ("incomplete", "hanging"):
+        for subject, identified in (
+            ("incomplete", "topic t, partition 0, log partition 0, log offset 1"),
+            ("hanging", "producer id 7, log partition 0, first log offset 2"),
+        ):
             rows = boxes(get(port, f"/review?show={subject}").text)
             assert len(rows) == 1
-            decision = {"form_token": token, "show": subject, "decision": "reject", "row": rows}
-            assert post(port, "/review", decision).status == 303
+            decision = {"show": subject, "decision": "reject", "row": rows}
+            _, done = submit(port, "/review", token, decision)
+            assert [row[:2] for row in Page(done.text).rows] == [["g", identified]]
             assert boxes(get(port, f"/review?show={subject}").text) == []
         assert len(boxes(get(port, "/review?show=kept").text)) == 2
 

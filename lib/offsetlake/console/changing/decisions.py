@@ -7,6 +7,7 @@ import pyarrow as pa
 from offsetlake.console.access import Visitor
 from offsetlake.console.answers import Answers
 from offsetlake.console.changing.forms import ChangeRequest, Requested
+from offsetlake.console.changing.review import SUBJECTS, described
 from offsetlake.console.changing.workbench import Decide, Say, Work, Workbench
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
@@ -27,6 +28,11 @@ _REJECTED = (
     "These offsets and groups stay, and no tombstone is planned for them, until they are committed again. "
     "A rejection is taken back in the list of rejected tombstones."
 )
+_KEPT = (
+    "They stay as they are, and are not listed for review until their offsets change. Audits and the report list them "
+    "nevertheless. The list of kept rows takes that back."
+)
+_LISTED = "They are listed for review again."
 _TAKEN_BACK = (
     "The next `offsetlake expire` plans the tombstones again, provided that a rule still expires the offsets. "
     "A tombstone that is planned again can be rejected again."
@@ -38,6 +44,9 @@ def decide_on(
 ) -> Work:
     """Begin what a decision about selected rows of a list of the review requires; raise BadRequest if it cannot be."""
     by = _principal(visitor)
+    if show == "kept" or (show in dismissals.SUBJECTS and decision == "reject"):
+        requested, run = _listing_again(selected, by) if show == "kept" else _keeping(show, selected, by)
+        return bench.decide(requested, visitor.principal, run)
     if show == "orphans":
         return bench.plan(_deletion_of_orphans(answers, selected, bench.log), visitor.principal, visitor.administers)
     if show == "incomplete":
@@ -49,18 +58,6 @@ def decide_on(
     else:
         requested, run = _taking_back(selected, by)
     return bench.decide(requested, visitor.principal, run)
-
-
-def keep_or_list(lake: Lake, show: str, selected: pa.Table, visitor: Visitor) -> None:
-    """Reject selected rows of audits, or take that back, as `offsetlake reject --of` does; raises as it does."""
-    if show == "kept":
-        dismissals.readmit(Lake.create(lake.location), selected, _ignore)
-    else:
-        dismissals.dismiss(Lake.create(lake.location), show, selected, _principal(visitor), _ignore)
-
-
-def _ignore(_step: str) -> None:
-    pass
 
 
 def _principal(visitor: Visitor) -> str:
@@ -95,6 +92,39 @@ def _taking_back(selected: pa.Table, principal: str) -> tuple[Requested, Decide]
     decided = "The rejections were taken back"
     requested = Requested("Rejected tombstones", "tombstones", "", commands, "rejected", _TAKEN_BACK, decided)
     return requested, _without_undo(rejecting.take_back, selected, principal)
+
+
+def _keeping(show: str, selected: pa.Table, principal: str) -> tuple[Requested, Decide]:
+    """Return what rejects selected rows of an audit, as `offsetlake reject --of` does."""
+    commands, decided = (("reject", f"--of={show}", "FILE"),), "The rows were rejected"
+    requested = Requested(SUBJECTS[show].title, "", "", commands, show, _KEPT, decided, "kept")
+
+    def run(lake: Lake, say: Say) -> tuple[pa.Table, int]:
+        dismissals.dismiss(Lake.create(lake.location), show, selected, principal, say)
+        return _decided(dismissals.keys_of(show, selected), f"rejected by {principal}"), 0
+
+    return requested, run
+
+
+def _listing_again(selected: pa.Table, principal: str) -> tuple[Requested, Decide]:
+    """Return what takes back selected rejections of rows of audits, as `offsetlake reject --of --take-back` does."""
+    subjects = sorted({*selected["subject"].to_pylist()})
+    commands = tuple(("reject", f"--of={subject}", "--take-back", "FILE") for subject in subjects)
+    decided = "The rejections were taken back"
+    requested = Requested(SUBJECTS["kept"].title, "", "", commands, "kept", _LISTED, decided, "kept")
+
+    def run(lake: Lake, say: Say) -> tuple[pa.Table, int]:
+        dismissals.readmit(Lake.create(lake.location), selected, say)
+        return _decided(selected, f"rejection taken back by {principal}"), 0
+
+    return requested, run
+
+
+def _decided(rows: pa.Table, reason: str) -> pa.Table:
+    """Return rows with `subject`, `group_id` and `key` as the page shows them, and with an outcome."""
+    texts = map(described, rows["subject"].to_pylist(), rows["key"].to_pylist())
+    done = {"outcome": ["done"] * rows.num_rows, "reason": [reason] * rows.num_rows}
+    return pa.table({"group_id": rows["group_id"], "row": [*texts]} | done)
 
 
 def _deletion_of_orphans(answers: Answers, selected: pa.Table, log: LogAddress) -> ChangeRequest:

@@ -52,12 +52,13 @@ class Requested:
     | Field | Description |
     |-------|-------------|
     | title | What it is about. |
-    | table | The table of its rows: `tombstones` or `alterations`. |
+    | table | The table of its rows: `tombstones` or `alterations`; empty for rows of audits. |
     | group | The only group that it changes; empty for changes of several groups, which the visitor administers. |
     | commands | For each command that does the same together: the words after `offsetlake`, without the lake and the log. |
     | review | The list of the review that it comes from; empty for a form. |
     | no_undo | Why no undo of the run is planned; empty if one is. |
     | decided | What was decided, as the heading of the result, if that changes no offset; otherwise empty. |
+    | decisions | The list of the review that contains all such decisions. |
     """  # noqa: E501 - a row of a table
 
     title: str
@@ -67,6 +68,7 @@ class Requested:
     review: str = ""
     no_undo: str = ""
     decided: str = ""
+    decisions: str = "rejected"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

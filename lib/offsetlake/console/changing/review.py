@@ -16,6 +16,10 @@ from offsetlake.pipeline.emit.decisions import SELECTION
 from offsetlake.pipeline.expire.rejections import rejections
 from offsetlake.queries.questions import like
 from offsetlake.queries.review import planned_tombstones
+from offsetlake.util.times import about, to_duration, to_iso
+
+UNUSED_TOPICS = "unused_topics"
+"""The column of orphans whose value None stands for all topics."""
 
 MAX_LISTED = 1000
 """The maximum number of rows of the lists that grow with the history."""
@@ -137,3 +141,30 @@ def _selected(schema: pa.Schema, key: str, visitor: Visitor) -> pa.Table:
     if not isinstance(group, str) or not visitor.administers(group):
         raise BadRequest(f"A change of group {group} requires the permission admin.")
     return row
+
+
+def described(subject: str, key: str) -> str:
+    """Return what identifies a row of an audit besides its group, as people read it: `since 2026-01-21T15:00:00Z`."""
+    values = zip(KINDS[subject].key.names, json.loads(key), strict=True)
+    return ", ".join(f"{heading(name).lower()} {text(name, value)}" for name, value in values if name != "group_id")
+
+
+def heading(name: str) -> str:
+    """Return the heading of a column, without the unit of values that `text` formats."""
+    shown = {"group_id": "group", "since_timestamp": "since", "judged_timestamp": "evaluated", "key": "row"}.get(
+        name, name.removesuffix("_ms")
+    )
+    return shown.replace("_timestamp", "_time").replace("_", " ").capitalize()
+
+
+def text(name: str, value: object) -> str:
+    """Return a value of a column as people read it."""
+    if value is None:
+        return "all" if name == UNUSED_TOPICS else ""
+    if isinstance(value, int) and name.endswith("_timestamp"):
+        return to_iso(value)
+    if isinstance(value, int) and name.endswith("_ms"):
+        return to_duration(about(value))
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,6 +1,5 @@
 """The review of planned tombstones, orphans, incomplete commits and hanging transactions."""
 
-from collections.abc import Sequence
 from urllib.parse import urlencode
 
 from fastapi import FastAPI, Response
@@ -9,20 +8,26 @@ from starlette.exceptions import HTTPException
 
 from offsetlake.console.access import Change, Reader
 from offsetlake.console.answers import Answers
-from offsetlake.console.changing.decisions import decide_on, keep_or_list
-from offsetlake.console.changing.review import SUBJECTS, key_of, listed, selection
+from offsetlake.console.changing.decisions import decide_on
+from offsetlake.console.changing.review import (
+    SUBJECTS,
+    UNUSED_TOPICS,
+    described,
+    heading,
+    key_of,
+    listed,
+    selection,
+    text,
+)
 from offsetlake.console.changing.workbench import Workbench
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import Text
 from offsetlake.console.state import PAGE_ROWS, PageState, at_base, command_line
 from offsetlake.errors import BadRequest
-from offsetlake.pipeline.dismissals import SUBJECTS as KINDS
 from offsetlake.rules.retention import EXPIRING, RULES
-from offsetlake.util.times import about, to_duration, to_iso
 
-_TOPICS = "unused_topics"
 _FIRST = (
-    "group_id", "why", _TOPICS, "offsets", "since_timestamp", "idle_ms", "topic", "partition", "committed_offset",
+    "group_id", "why", UNUSED_TOPICS, "offsets", "since_timestamp", "idle_ms", "topic", "partition", "committed_offset",
     "rule", "clock", "clock_timestamp", "retention_ms",
 )  # fmt: skip
 _OMITTED = {"run_id", "outcome", "judged_offset", "group_type", "record_type", "value_version", "log_partition"}
@@ -43,14 +48,16 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, bench: Workbench | Non
         first = (page - 1) * PAGE_ROWS
         shown = rows.slice(first, PAGE_ROWS).to_pylist()
         keys = [key_of(subject, row) if visitor.administers(row["group_id"]) else "" for row in shown]
+        if show == "kept":
+            shown = [row | {"key": described(row["subject"], row["key"])} for row in shown]
         columns = sorted({*rows.column_names} - _OMITTED, key=lambda name: (_place(name), name))
         log_problem = bench.log_problem() if bench and any(keys) and "approve" in subject.decisions else ""
-        names = [name for name in columns if name == _TOPICS or any(row[name] is not None for row in shown)]
+        names = [name for name in columns if name == UNUSED_TOPICS or any(row[name] is not None for row in shown)]
         command = " && ".join(command_line(*words, lake=lake) for words in subject.commands)
         return page_response(
             "review.html", state, command, show=show, subjects=SUBJECTS, subject=subject, names=names, keys=keys,
-            rows=[{name: _text(name, row[name]) for name in names} for row in shown], total=rows.num_rows, rule=rule,
-            rules=_RULES, heading=_heading, more=rows.num_rows > page * PAGE_ROWS, can_decide=any(keys),
+            rows=[{name: text(name, row[name]) for name in names} for row in shown], total=rows.num_rows, rule=rule,
+            rules=_RULES, heading=heading, more=rows.num_rows > page * PAGE_ROWS, can_decide=any(keys),
             log_problem=log_problem,
             address=lambda **changes: f"{path}?{urlencode({'show': show, 'q': q, 'rule': rule} | changes)}",
         )  # fmt: skip
@@ -64,9 +71,6 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, bench: Workbench | Non
         if subject is None or decision not in subject.decisions:
             raise BadRequest(f"Invalid decision {decision!r} about {show!r}: open the page again.")
         selected = selection(subject, form.fields.get("row", []), visitor)
-        if show == "kept" or (show in KINDS and decision == "reject"):
-            keep_or_list(answers.open(), show, selected, visitor)
-            return RedirectResponse(at_base(f"/review?show={show}"), 303)
         work = decide_on(bench, answers, show, decision, selected, visitor)
         return RedirectResponse(at_base(f"/change/{work.id}"), 303)
 
@@ -74,24 +78,3 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, bench: Workbench | Non
 def _place(name: str) -> int:
     """Return the place of a column: the offset first, then the evidence, then the others."""
     return _FIRST.index(name) if name in _FIRST else len(_FIRST)
-
-
-def _heading(name: str) -> str:
-    """Return the heading of a column, without the unit of values that `_text` formats."""
-    shown = {"group_id": "group", "since_timestamp": "since", "judged_timestamp": "evaluated"}.get(
-        name, name.removesuffix("_ms")
-    )
-    return shown.replace("_timestamp", "_time").replace("_", " ").capitalize()
-
-
-def _text(name: str, value: object) -> str:
-    """Return a value of a column as people read it."""
-    if value is None:
-        return "all" if name == _TOPICS else ""
-    if isinstance(value, int) and name.endswith("_timestamp"):
-        return to_iso(value)
-    if isinstance(value, int) and name.endswith("_ms"):
-        return to_duration(about(value))
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return ", ".join(map(str, value))
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
