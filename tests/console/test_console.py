@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode
 
 import pytest
 
@@ -160,8 +160,21 @@ def test_the_command_of_a_page_has_the_same_answer(port: int, run: object, path:
 def test_an_instant_shows_what_was_committed_by_then(port: int) -> None:
     (row,) = page(port, "/group?group=g001&at=5500").rows
     assert row[:2] == ["t:0", "1,004"]
-    earlier = page(port, "/group?group=g001&at=0", status=400)
-    assert "history begins at 1970-01-01T00:00:01.000Z" in earlier.text
+
+
+@pytest.mark.parametrize("path", ["/?", "/group?group=g001&", "/partition?group=g001&topic=t&partition=0&"])
+def test_a_page_before_history_links_to_the_earliest_instant(port: int, path: str) -> None:
+    for parameters in ("at=0", "at=5500&and=0"):
+        earlier = page(port, f"{path}{parameters}", status=400)
+        assert "History begins at 1970-01-01T00:00:01.000Z" in earlier.text
+        assert "The page is shown without it." in earlier.text
+        field = "and" if "and" in parameters else "at"
+        assert [attributes["value"] for _, attributes in earlier.tags if attributes.get("id") == field] == ["0"]
+        query = earlier.links["Show the earliest instant"]
+        assert parse_qs(query[1:]) == parse_qs(path[path.index("?") + 1 :] + parameters) | {
+            field: ["1970-01-01T00:00:01.000Z"]
+        }
+        page(port, path[: path.index("?")] + query)
 
 
 def test_the_timeline_shows_all_commits_and_the_instants_of_the_page(port: int) -> None:

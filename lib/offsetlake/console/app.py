@@ -66,6 +66,7 @@ def application(
     """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     answers, lake = Answers(location), str(location)
+    app.state.answers = answers
     groups.add_routes(app, answers, lake, policy)
     steps.add_routes(app, answers, lake)
     search.add_routes(app, answers, lake)

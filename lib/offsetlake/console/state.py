@@ -42,10 +42,14 @@ def at_base(path: str) -> str:
 
 
 class RejectedEntry(NamedTuple):
-    """What a visitor entered as an instant, and why it cannot be used; no message if another entry has it."""
+    """What a visitor entered as an instant, and why it cannot be used; no message if another entry has it.
+
+    `earliest` is the query of the same page at the earliest instant; empty if the entry is not before history.
+    """
 
     text: str
     message: str
+    earliest: str = ""
 
 
 NEEDS_FIRST = "A second instant needs a first one: enter both to see what differs between them."
