@@ -17,6 +17,8 @@ from offsetlake.lake.sql.views import named_in, views
 _READS = re.compile(r"(\s|--[^\n]*\n|/\*.*?\*/)*(SELECT\b|WITH\b|VALUES\b|\()", re.IGNORECASE | re.DOTALL)
 
 _SYNTAX_ERROR = re.compile(r'SQL error: (?:Parser|Tokenizer)Error\("(.*)"\)', re.DOTALL)
+_NO_FUNCTION = re.compile(r"No function matches .*(?:\n\t.*){0,9}")
+"""The sentence about the types of arguments, with the first functions that exist, in a message that repeats them."""
 _ESCAPED = re.compile(r"\\([\"\\])")
 _LINE = re.compile(r"Line: (\d+)")
 
@@ -38,7 +40,9 @@ def select(lake: Lake, statement: str, settings: Mapping[str, str] = SPILLING) -
 
 
 def _plain(message: str) -> str:
-    """Return a message of the engine without the notation of Rust in which it has the errors of its parser."""
+    """Return a message of the engine without the notation of Rust, and without all signatures that do not match."""
+    if unmatched := _NO_FUNCTION.search(message):
+        return unmatched[0]
     wrapped = _SYNTAX_ERROR.fullmatch(message)
     return message if wrapped is None else "Syntax error: " + _ESCAPED.sub(r"\1", wrapped[1])
 
