@@ -160,6 +160,16 @@ def test_charts_have_the_colours_of_the_page_and_paper_is_light(window: Browser,
 
 
 @needs_browser
+def test_sections_that_fit_on_one_page_of_paper_are_printed_on_it(window: Browser, tmp_path: Path) -> None:
+    page = report(small_lake(tmp_path / "lake", **TABLES), POLICY, None, None, quiet).page
+    (tmp_path / "report.html").write_text(page, encoding="utf-8")
+    window.open(f"file://{tmp_path}/report.html")
+    window.run("for (const other of document.querySelectorAll('section:nth-of-type(n + 3)')) other.remove()")
+    assert window.run("return document.querySelectorAll('section').length") == 2
+    assert window.printed_pages() == 1
+
+
+@needs_browser
 def test_long_commands_and_names_are_complete_on_paper(window: Browser, tmp_path: Path) -> None:
     rows = [{**row, "topic": "t" * 240} for row in TABLES["offset_commits"]]
     lake = small_lake(tmp_path / ("x" * 230) / "lake", **{**TABLES, "offset_commits": rows})

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import shutil
 import subprocess
 import time
@@ -101,6 +102,10 @@ class Browser:
         while not self.run(script):
             assert time.monotonic() < end, script
             time.sleep(0.05)
+
+    def printed_pages(self) -> int:
+        """Return the number of pages of paper (A4 or letter) on which the page is printed."""
+        return len(re.findall(rb"/Type\s*/Page\b", b64decode(self._post("/print", {}))))
 
     def screenshot(self, path: Path) -> None:
         """Write a picture of the window."""
