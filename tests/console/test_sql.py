@@ -101,7 +101,7 @@ def test_the_position_of_an_error_is_marked(port: int) -> None:
         ("SELECT 'a", "Syntax error: Unterminated string literal at Line: 1, Column: 8"),
         ('SELECT 1 AS "a" "b"', 'Syntax error: Expected: end of statement, found: "b" at Line: 1, Column: 17'),
         ("SELECT 1/0", "Divide by zero error"),
-        ("SELECT sum(group_id) FROM offset_commits", "No function matches the given name and argument types 'sum("),
+        ("SELECT sum(group_id) FROM offset_commits", "type casts. Candidate functions: sum(Decimal), sum("),
     ],
 )
 def test_an_error_has_the_message_of_the_engine(

@@ -17,7 +17,7 @@ from offsetlake.lake.sql.views import named_in, views
 _READS = re.compile(r"(\s|--[^\n]*\n|/\*.*?\*/)*(SELECT\b|WITH\b|VALUES\b|\()", re.IGNORECASE | re.DOTALL)
 
 _SYNTAX_ERROR = re.compile(r'SQL error: (?:Parser|Tokenizer)Error\("(.*)"\)', re.DOTALL)
-_NO_FUNCTION = re.compile(r"No function matches .*(?:\n\t.*){0,9}")
+_NO_FUNCTION = re.compile(r"(No function matches .*)\n\tCandidate functions:((?:\n\t.*){0,8})")
 """The sentence about the types of arguments, with the first functions that exist, in a message that repeats them."""
 _ESCAPED = re.compile(r"\\([\"\\])")
 _LINE = re.compile(r"Line: (\d+)")
@@ -42,7 +42,8 @@ def select(lake: Lake, statement: str, settings: Mapping[str, str] = SPILLING) -
 def _plain(message: str) -> str:
     """Return a message of the engine without the notation of Rust, and without all signatures that do not match."""
     if unmatched := _NO_FUNCTION.search(message):
-        return unmatched[0]
+        candidates = ", ".join(line.strip() for line in unmatched[2].strip().splitlines())
+        return f"{unmatched[1]} Candidate functions: {candidates}."
     wrapped = _SYNTAX_ERROR.fullmatch(message)
     return message if wrapped is None else "Syntax error: " + _ESCAPED.sub(r"\1", wrapped[1])
 
