@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from offsetlake.cli.commands.context import CommandContext
+from offsetlake.cli.commands.serving.console import console_of
 from offsetlake.cli.example_log import DAY_S, write
 from offsetlake.console.changing.workbench import Workbench
 from offsetlake.errors import BadRequest
@@ -21,7 +23,7 @@ from offsetlake.queries.review import orphans, planned_tombstones
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.util.times import to_ms
 from support.console.changes import copied, form_token, submit
-from support.console.served import Page, gate, get, post, served
+from support.console.served import Page, gate, get, post, running, served
 from support.console.visitors import acl_file
 from support.e2e.parts_log import Log, part, plain
 from support.lakes import new_lake
@@ -94,6 +96,11 @@ def test_only_the_approved_tombstones_are_written(port: int, tmp_path: Path) -> 
     fields = {"show": "tombstones", "decision": "approve", "row": boxes(page.text)[:8]}
     _, done = submit(port, "/review", form_token(port), fields)
     assert "8 of 8 rows changed" in Page(done.text).text
+    assert "Offset before" in Page(done.text).text
+    assert [row[:2] for row in Page(done.text).rows] == [
+        [f"old-{n}", subject] for n in range(4) for subject in (f"orders:{n}", "(the group itself)")
+    ]
+    assert Page(done.text).links["old-0"] == "/group?group=old-0"
     assert planned(tmp_path) == ["old-4", "old-5"]
     cycle(tmp_path)
     assert groups(tmp_path) == {"old-4", "old-5", "billing"}
@@ -102,6 +109,29 @@ def test_only_the_approved_tombstones_are_written(port: int, tmp_path: Path) -> 
     assert len(boxes(again.text)) == 4
     _, refused = submit(port, "/review", form_token(port), fields)
     assert "8 of the selected tombstones are not planned any more" in Page(refused.text).text
+
+
+def test_tombstones_that_an_approval_would_refuse_as_too_old_are_shown_as_such(port: int, tmp_path: Path) -> None:
+    needed = "Nothing can be approved now: The planned tombstones are older than the last compaction"
+    assert needed not in Page(get(port, "/review").text).text
+    write(tmp_path / "log", [(0, "billing", "orders", 0, 8)])
+    runner.catch_up(Lake.create(locate(str(tmp_path / "lake"))), LogAddress(tmp_path / "log"), lambda _: None)
+    shown = Page(get(port, "/review").text).text
+    assert f"{needed} of the tables: run offsetlake expire again" in shown
+    assert needed not in Page(get(port, "/review?show=rejected").text).text
+    cycle(tmp_path)
+    assert needed not in Page(get(port, "/review").text).text
+
+
+def test_the_command_of_a_decision_has_the_options_of_the_lake_alone(bench: Workbench, tmp_path: Path) -> None:
+    (tmp_path / "settings.toml").write_text("")
+    lake = str(tmp_path / "lake")
+    given = {"lake": lake, "log": str(bench.log.folder), "config": str(tmp_path / "settings.toml")}
+    with running(console_of(CommandContext(given), gate(allows_changes=True))) as port:
+        row = boxes(get(port, "/review").text)[:1]
+        _, done = submit(port, "/review", form_token(port), {"show": "tombstones", "decision": "reject", "row": row})
+    expected = ["offsetlake", "reject", "FILE", f"--lake={lake}", f"--config={given['config']}"]
+    assert shlex.split(Page(done.text).command) == expected
 
 
 def test_a_log_that_cannot_be_written_is_shown_where_it_is_needed(port: int, tmp_path: Path) -> None:
@@ -292,6 +322,8 @@ def test_rejected_incomplete_commits_and_transactions_stay(tmp_path: Path) -> No
         ):
             rows = boxes(get(port, f"/review?show={subject}").text)
             assert len(rows) == 1
+            listed = Page(get(port, f"/review?show={subject}").text).text
+            assert ("Log partition" in listed) == (subject == "hanging"), "the advice needs it"
             decision = {"show": subject, "decision": "reject", "row": rows}
             _, done = submit(port, "/review", token, decision)
             assert [row[:2] for row in Page(done.text).rows] == [["g", identified]]

@@ -73,6 +73,7 @@ def _approval(selected: pa.Table, log: LogAddress, requester: str | None) -> tup
             raise BadRequest(f"{missing:,} of the selected tombstones are not planned any more: select again.")
         emitted = runner.run_emit(lake.location, log, say, selected, requester).row
         rows = lake.query(f"SELECT * FROM tombstones WHERE run_id = {emitted.run_id}", "tombstones")  # noqa: S608
+        rows = rows.sort_by([(name, "ascending") for name in KEY])
         return rows, emitted.run_id if emitted.counts.get("emitted") else 0
 
     return Requested("Approved tombstones", "tombstones", "", (("emit", "--only=FILE"),), "tombstones"), run

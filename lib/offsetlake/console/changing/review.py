@@ -8,11 +8,13 @@ import pyarrow as pa
 
 from offsetlake.console.access import Visitor
 from offsetlake.console.answers import Answers
-from offsetlake.errors import BadRequest
+from offsetlake.console.changing.workbench import Workbench
+from offsetlake.errors import BadRequest, LakeUnusable
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.dismissals import DISMISSED, dismissed, open_rows
 from offsetlake.pipeline.dismissals import SUBJECTS as KINDS
 from offsetlake.pipeline.emit.decisions import SELECTION
+from offsetlake.pipeline.emit.job import check_evaluated_since_compaction
 from offsetlake.pipeline.expire.rejections import rejections
 from offsetlake.queries.questions import like
 from offsetlake.queries.review import planned_tombstones
@@ -114,6 +116,18 @@ def listed(answers: Answers, subject: Subject, visitor: Visitor, pattern: str | 
     """Return the rows of a list about groups that the visitor may read, of a pattern and a rule."""
     rows = like(visitor.visible(answers.rows(subject.rows)), pattern)
     return rows.filter(pa.compute.equal(rows["rule"], rule)) if rule else rows
+
+
+def approval_problem(answers: Answers, bench: Workbench, show: str) -> str:
+    """Return why nothing in a list can be approved now; empty if it can."""
+    if problem := bench.log_problem():
+        return problem
+    if show == "tombstones":
+        try:
+            check_evaluated_since_compaction(answers.open())
+        except LakeUnusable as error:
+            return str(error)
+    return ""
 
 
 def key_of(subject: Subject, row: Mapping[str, object]) -> str:

@@ -101,7 +101,7 @@ def _group_page(
         described=described, members=members[:_MAX_MEMBERS],
         expiry={(row["topic"], row["partition"]): row for row in expiring},
         changes=changes, has_views=has_views, all_changes=all_notable,
-        charted=_charted(changes, rows) if has_views else [],
+        charted=_charted(changes, rows) if has_views else [], max_charts=_MAX_CHARTS,
         changes_command=command_line("audit", "changes", group=escape(shown.group), lake=lake),
     )  # fmt: skip
 
@@ -122,6 +122,5 @@ def _share_groups(group: str, lake: Lake) -> pa.Table:
 
 
 def _charted(changes: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
-    """Return the partitions to draw: those with notable changes first."""
-    keys = dict.fromkeys((row["topic"], row["partition"]) for row in (*changes, *rows))
-    return [*keys][:_MAX_CHARTS]
+    """Return the partitions in the order in which the first are drawn: those with notable changes first."""
+    return [*dict.fromkeys((row["topic"], row["partition"]) for row in (*changes, *rows))]

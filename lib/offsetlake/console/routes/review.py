@@ -12,6 +12,7 @@ from offsetlake.console.changing.decisions import decide_on
 from offsetlake.console.changing.review import (
     SUBJECTS,
     UNUSED_TOPICS,
+    approval_problem,
     described,
     heading,
     key_of,
@@ -30,7 +31,7 @@ _FIRST = (
     "group_id", "why", UNUSED_TOPICS, "offsets", "since_timestamp", "idle_ms", "topic", "partition", "committed_offset",
     "rule", "clock", "clock_timestamp", "retention_ms",
 )  # fmt: skip
-_OMITTED = {"run_id", "outcome", "judged_offset", "group_type", "record_type", "value_version", "log_partition"}
+_OMITTED = {"run_id", "outcome", "judged_offset", "group_type", "record_type", "value_version"}
 _RULES = (
     *(rule for rule, expires in zip(RULES, EXPIRING, strict=True) if expires), "nothing_left", "share_idle", "cleanup",
 )  # fmt: skip
@@ -50,15 +51,17 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, bench: Workbench | Non
         keys = [key_of(subject, row) if visitor.administers(row["group_id"]) else "" for row in shown]
         if show == "kept":
             shown = [row | {"key": described(row["subject"], row["key"])} for row in shown]
-        columns = sorted({*rows.column_names} - _OMITTED, key=lambda name: (_place(name), name))
-        log_problem = bench.log_problem() if bench and any(keys) and "approve" in subject.decisions else ""
+        omitted = _OMITTED if show == "hanging" else {*_OMITTED, "log_partition"}
+        columns = sorted({*rows.column_names} - omitted, key=lambda name: (_place(name), name))
+        can_approve = any(keys) and "approve" in subject.decisions
+        problem = approval_problem(answers, bench, show) if bench and can_approve else ""
         names = [name for name in columns if name == UNUSED_TOPICS or any(row[name] is not None for row in shown)]
         command = " && ".join(command_line(*words, lake=lake) for words in subject.commands)
         return page_response(
             "review.html", state, command, show=show, subjects=SUBJECTS, subject=subject, names=names, keys=keys,
             rows=[{name: text(name, row[name]) for name in names} for row in shown], total=rows.num_rows, rule=rule,
             rules=_RULES, heading=heading, more=rows.num_rows > page * PAGE_ROWS, can_decide=any(keys),
-            log_problem=log_problem,
+            problem=problem,
             address=lambda **changes: f"{path}?{urlencode({'show': show, 'q': q, 'rule': rule} | changes)}",
         )  # fmt: skip
 

@@ -93,7 +93,7 @@ def emit_through(
     """
     check_same_log(lake, log, log.describe())
     if planned_by is None:
-        _check_evaluated_since_compaction(lake)
+        check_evaluated_since_compaction(lake)
     plan = runs.begin(lake, JOB, plans.Plan(notes=(*writer.notes,)))
     emission = Emission(lake, log, writer, plan.run_id, planned_by, selected)
     partitions = emission.partitions()
@@ -116,7 +116,7 @@ def emit_through(
     return runs.finish(lake, JOB, plan, outcome=outcome, log=str(log), counts=sorted_counts, coverage=coverage)
 
 
-def _check_evaluated_since_compaction(lake: Lake) -> None:
+def check_evaluated_since_compaction(lake: Lake) -> None:
     """Raise LakeUnusable if retention planned tombstones before the last compaction: groups may have changed since."""
     compacted, evaluated = runs.last_run(lake, "compact", "done"), runs.last_run(lake, "expire")
     if evaluated and (compacted is None or evaluated.run_id > compacted.run_id):

@@ -116,9 +116,10 @@ def console_of(context: CommandContext, gate: "Gate") -> "ASGIApp":
     if bench is not None and (problem := bench.log_problem()):
         write_note(f"warning: no change can be made now: {problem}")
     if context.lakes is None:
-        source = [f"--lake={lake}", *context.flags("log", "bootstrap", "kafka_config", "config")]
+        flags = ["--lake", str(lake), *context.flags("log", "bootstrap", "kafka_config", "config")]
     else:
-        source = context.flags("fleet", "cluster", "config")
+        flags = context.flags("fleet", "cluster", "config")
+    source = [f"{flag}={value}" for flag, value in zip(flags[::2], flags[1::2], strict=True)]
     address = context.settings.console.get("grafana")
     dashboard = check_address(address) if address else ""
     return application(lake, gate, context.settings.retention, bench, source, dashboard)
