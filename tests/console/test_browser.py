@@ -10,7 +10,7 @@ import pytest
 from offsetlake.console import answer_cache, forked
 from support.console.browser import Browser, needs_browser
 from support.console.served import served
-from support.queries.lakes import commit, small_lake
+from support.queries.lakes import commit, small_lake, tombstone
 from support.report.report_rows import TAGS
 
 pytestmark = [pytest.mark.slow, needs_browser]
@@ -180,6 +180,24 @@ def test_a_step_of_a_chart_is_explained_with_the_keyboard_and_by_a_click(address
     window.await_true("return document.querySelector('.u-over')")
     window.click(".u-over")
     window.await_true("return location.pathname === '/step' && document.querySelector('h1') !== null")
+
+
+def test_the_line_of_a_chart_continues_until_the_offset_is_deleted(window: Browser, tmp_path: Path) -> None:
+    deleted = tombstone(2, log_timestamp=3_000, group_id="g")
+    small_lake(tmp_path / "lake", offset_commits=[commit(1, 7, log_timestamp=1_000, group_id="g"), deleted])
+    near = """
+        const canvas = document.querySelector('.plot canvas'), context = canvas.getContext('2d')
+        const tone = getComputedStyle(document.documentElement).getPropertyValue('--committed').trim()
+        const wanted = tone.match(/[0-9a-f]{2}/gi).map(part => parseInt(part, 16))
+        const {data} = context.getImageData(canvas.width / 2, 0, 1, canvas.height)
+        const isNear = y => wanted.every((part, i) => Math.abs(data[4 * y + i] - part) < 60)
+        return [...Array(canvas.height).keys()].some(isNear)
+    """
+    window.show(1280, dark=False)
+    with served(tmp_path / "lake") as port:
+        window.open(f"http://127.0.0.1:{port}/partition?group=g&topic=t&partition=0")
+        window.await_true("return document.querySelector('.u-over')")
+        assert window.run(near)
 
 
 def test_the_period_of_charts_is_in_the_address(address: str, window: Browser) -> None:

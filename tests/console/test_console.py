@@ -177,6 +177,18 @@ def test_a_page_before_history_links_to_the_earliest_instant(port: int, path: st
         page(port, path[: path.index("?")] + query)
 
 
+def test_a_group_with_more_partitions_than_charts_says_so(port: int, tmp_path: Path) -> None:
+    words = "The first 4 partitions, those with changes first."
+    rows = [{"group_id": "g", "topic": "t", "partition": n, "committed_offset": 7, "log_offset": n} for n in range(5)]
+    commits = [commit(n, 7, partition=n, log_timestamp=1_000) for n in range(5)]
+    small_lake(tmp_path / "lake", groups=[{"group_id": "g"}], offsets=rows, offset_commits=commits)
+    with served(tmp_path / "lake") as listening:
+        shown = page(listening, "/group?group=g")
+    assert words in shown.text
+    assert len([tag for tag, attributes in shown.tags if attributes.get("class") == "chart"]) == 4
+    assert words not in page(port, "/group?group=g001").text
+
+
 def test_the_timeline_shows_all_commits_and_the_instants_of_the_page(port: int) -> None:
     shown = page(port, "/?at=5500&and=100000")
     assert f"{PARTITION_COMMITS + len(NAMES):,} commits" in shown.text

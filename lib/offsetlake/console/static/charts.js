@@ -52,7 +52,11 @@
       this.plot?.destroy()
       this.place.classList.remove("skeleton")
       const last = steps.time.length - 1, end = Math.max(shown[1], steps.time[last] ?? 0)
-      const committed = [[...steps.time, end + 1], [...steps.offset, last < 0 ? null : steps.offset[last]]]
+      // An offset is in force until the millisecond before it is deleted.
+      const line = steps.time.flatMap((time, i) => steps.offset[i] === null && time - 1 > steps.time[i - 1] ?
+        [[time - 1, steps.offset[i - 1]], [time, null]] : [[time, steps.offset[i]]])
+      line.push([end + 1, last < 0 ? null : steps.offset[last]])
+      const committed = [line.map(([time]) => time), line.map(([, offset]) => offset)]
       const data = uPlot.join([committed, [ends.time, ends.offset, ends.lag]])
       this.figure.querySelector(".summary").textContent =
         `${number(commits)} ${commits === 1 ? "commit" : "commits"}` +
