@@ -7,7 +7,6 @@ from itertools import chain
 from typing import TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from offsetlake.console.access import Visitor
 from offsetlake.console.answer_cache import AnswerCache
@@ -26,6 +25,7 @@ from offsetlake.queries.exploring.group_state import Row, expiry, group_at, grou
 from offsetlake.queries.exploring.keys import Key
 from offsetlake.queries.exploring.names import KINDS, Names, committed_to, events_by, memberships
 from offsetlake.queries.exploring.packed import PackedChanges
+from offsetlake.queries.exploring.selected_groups import selected
 from offsetlake.queries.exploring.series import Series, notable_changes, series
 from offsetlake.queries.exploring.step import Step, step
 from offsetlake.queries.exploring.steps import key_steps, steps_of_few
@@ -68,10 +68,12 @@ class Answers:
             rows = self.cache.soon(key, lambda: questions.groups(lake, columns=_LISTED))
         if rows is None:
             return None
-        rows = visitor.visible(questions.like(rows, state.pattern))
-        if span is None:
-            rows = _sorted(rows.filter(pc.equal(rows["state"], state.state)) if state.state else rows, state.sort)
-        return rows.slice((state.page - 1) * PAGE_ROWS, PAGE_ROWS), rows.num_rows
+        if span is not None:
+            found = selected(rows, state.pattern, visitor.visible)
+        else:
+            sort = "" if state.sort == "group_id" else state.sort  # the groups are in this order
+            found = selected(rows, state.pattern, visitor.visible, state.state, sort)
+        return rows.take(found.slice((state.page - 1) * PAGE_ROWS, PAGE_ROWS)), len(found)
 
     def _prepare(self, lake: Lake) -> None:
         """Begin to read what the first page of a group needs: the log partitions of all groups."""
@@ -290,10 +292,3 @@ def _versions(lake: Lake) -> Iterable[int]:
     """Return the versions of the tables that determine the changes of offsets."""
     tables = ("offset_commits", "transaction_markers", "group_records", "alterations", "tombstones")
     return lake.versions(*tables).values()
-
-
-def _sorted(rows: pa.Table, sort: str) -> pa.Table:
-    """Return groups in the order of a column, those with equal values by name."""
-    column = sort.removeprefix("-")
-    order = [(column, "descending" if sort.startswith("-") else "ascending"), ("group_id", "ascending")]
-    return rows.sort_by(order[: 1 if column == "group_id" else 2])

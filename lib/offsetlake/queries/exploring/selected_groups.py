@@ -1,0 +1,39 @@
+"""Selects and sorts groups of a lake for one page of them, without a copy of all columns of all groups."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offsetlake.queries.questions import like
+
+
+def selected(
+    groups: pa.Table,
+    pattern: str | None,
+    visible: Callable[[pa.Table], pa.Table],
+    state: str = "",
+    sort: str = "",
+) -> pa.ChunkedArray:
+    """Return the numbers of the rows of some groups, in the order to show them.
+
+    Args:
+        groups: Groups with the column group_id, and those by which they are selected and sorted.
+        pattern: Only groups whose names match this shell pattern.
+        visible: Returns the rows with groups that the visitor may read.
+        state: Only groups in this state; all if empty.
+        sort: The column that determines the order, after a minus if descending, then the name; empty for the order
+            of `groups`.
+
+    """
+    column = sort.removeprefix("-")
+    names = dict.fromkeys(name for name in ("group_id", "state" if state else "", column) if name)
+    rows = groups.select([*names]).append_column("row", pa.array(np.arange(groups.num_rows)))
+    rows = visible(like(rows, pattern))
+    if state:
+        rows = rows.filter(pc.equal(rows["state"], state))
+    if sort:
+        order = [(column, "descending" if sort.startswith("-") else "ascending"), ("group_id", "ascending")]
+        rows = rows.sort_by(order[: 1 if column == "group_id" else 2])
+    return rows["row"]
