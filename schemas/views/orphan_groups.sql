@@ -36,24 +36,32 @@ stored AS (
 ),
 deleted AS (SELECT DISTINCT topic FROM tombstones WHERE rule = 'topic_deleted'),
 read_topics AS (
-  SELECT DISTINCT stored.topic FROM stored JOIN groups ON groups.group_id = stored.group_id
+  SELECT DISTINCT stored.topic FROM groups JOIN stored ON groups.group_id = stored.group_id
   WHERE groups.member_count > 0
     AND (groups.subscription = 'everything' OR array_contains(groups.subscribed_topics, stored.topic))
 ),
-evaluated AS (
-  SELECT stored.group_id, stored.offsets, stored.last_commit_timestamp, groups.state, groups.member_count,
-    CASE WHEN deleted.topic IS NULL THEN 0 ELSE stored.is_idle END AS is_deleted,
+-- Each join keeps its first side in memory, which is the smaller one.
+of_groups AS (
+  SELECT stored.*, groups.state, groups.member_count,
+    CASE WHEN groups.group_id IS NULL THEN 1 ELSE 0 END AS is_gone,
     CASE
-      WHEN groups.group_id IS NULL OR groups.subscription = 'everything' THEN 0
-      WHEN groups.member_count > 0 AND array_contains(groups.subscribed_topics, stored.topic) THEN 0
-      WHEN groups.member_count = 0 AND read_topics.topic IS NOT NULL THEN 0
-      ELSE stored.is_idle
-    END AS is_unsubscribed,
-    CASE WHEN groups.group_id IS NULL THEN 1 ELSE 0 END AS is_gone, stored.is_idle
-  FROM stored
-  LEFT JOIN groups ON groups.group_id = stored.group_id
-  LEFT JOIN deleted ON deleted.topic = stored.topic
-  LEFT JOIN read_topics ON read_topics.topic = stored.topic
+      WHEN groups.group_id IS NULL OR groups.subscription = 'everything' THEN 1
+      WHEN groups.member_count > 0 AND array_contains(groups.subscribed_topics, stored.topic) THEN 1
+      ELSE 0
+    END AS is_subscribed
+  FROM groups RIGHT JOIN stored ON groups.group_id = stored.group_id
+),
+compared AS (
+  SELECT of_groups.*, CASE WHEN deleted.topic IS NULL THEN 0 ELSE of_groups.is_idle END AS is_deleted
+  FROM deleted RIGHT JOIN of_groups ON deleted.topic = of_groups.topic
+),
+evaluated AS (
+  SELECT compared.*,
+    CASE
+      WHEN is_subscribed = 1 OR (member_count = 0 AND read_topics.topic IS NOT NULL) THEN 0
+      ELSE is_idle
+    END AS is_unsubscribed
+  FROM read_topics RIGHT JOIN compared ON read_topics.topic = compared.topic
 ),
 counted AS (
   SELECT group_id, state, member_count, is_gone, count(*) AS topics, CAST(sum(is_deleted) AS BIGINT) AS deleted_topics,

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.sql.engine import MEMORY_LIMIT, SPILLING
 from offsetlake.report import candidates, numbers, words
 from offsetlake.report.report import report
 from offsetlake.report.scope import Scope, find_scope
@@ -346,14 +345,6 @@ def test_groups_that_cannot_have_a_row_are_not_compared(
     found = numbers.worst(scope, view, busiest, condition)
     assert found is not None
     assert numbers.worst(scope, view, narrowed, condition) == found
-
-
-def test_query_gets_more_memory_if_it_needs_it(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    scope = find_scope(lake, None, None)
-    busiest = numbers.busiest_groups(scope)
-    found = numbers.worst_committers(scope, busiest)
-    monkeypatch.setattr(numbers, "SMALL", SPILLING | {MEMORY_LIMIT: "1K"})
-    assert numbers.worst_committers(scope, busiest) == found
 
 
 def test_share_groups_are_listed_by_deliveries_and_time_without_a_move(tmp_path: Path) -> None:

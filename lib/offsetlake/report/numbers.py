@@ -1,6 +1,6 @@
 """The queries of a report. Each result has only the rows that are shown, or a few per group that is shown."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,9 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from offsetlake.errors import NotEnoughMemory
 from offsetlake.lake.sql.answers import PartedAnswer
-from offsetlake.lake.sql.engine import SMALL, SPILLING, Engine
+from offsetlake.lake.sql.engine import SMALL, Engine
 from offsetlake.lake.sql.views import views
 from offsetlake.queries import questions
 from offsetlake.queries.questions import quoted
@@ -48,17 +47,9 @@ class BusiestGroups:
         return names
 
     def query(self, scope: Scope, view: str, sql: str) -> pa.Table:
-        """Return the rows, which are few, of a query over a view of the copied records.
-
-        The engine gets the memory of other queries only if a join needs it.
-        """
-        try:
-            return self._engine(scope, view, SMALL).query(sql)
-        except NotEnoughMemory:
-            return self._engine(scope, view, SPILLING).query(sql)
-
-    def _engine(self, scope: Scope, view: str, settings: Mapping[str, str]) -> Engine:
-        return scope.lake.engine([view], {}, settings=settings, replacements={"offset_commits": self.commits})
+        """Return the rows, which are few, of a query over a view of the copied records."""
+        engine = scope.lake.engine([view], {}, settings=SMALL, replacements={"offset_commits": self.commits})
+        return engine.query(sql)
 
     def by_portion(self, scope: Scope, view: str, order: str, select: Callable[[str], str]) -> pa.Table:
         """Return the rows, which are few, of a query over a view for each portion, sorted by an ORDER BY.
@@ -174,7 +165,7 @@ def worst(scope: Scope, view: str, busiest: BusiestGroups, condition: str = "tru
 
 def worst_orphan(scope: Scope) -> dict[str, Any] | None:
     """Return the first row of the view `orphan_groups`, and as `matches` the number of rows."""
-    engine = scope.lake.engine(["orphan_groups"], {}, settings=SPILLING)
+    engine = scope.lake.engine(["orphan_groups"], {}, settings=SMALL)
     rows = engine.query(
         f"""
         SELECT *, count(*) OVER () AS matches FROM orphan_groups WHERE {scope.group_condition}

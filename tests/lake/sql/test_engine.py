@@ -52,8 +52,19 @@ def test_process_with_little_memory_has_smaller_engines(lake: Lake, monkeypatch:
     assert lake.engine(["runs"], {}).query(join)["n"].to_pylist() == [400_000]
     engine.use_little_memory()
     with pytest.raises(NotEnoughMemory):
-        lake.engine(["runs"], {}).query(join)
+        lake.engine(["runs"], {}).stream(join).read_all()
     assert lake.engine(["runs"], {}, settings=SPILLING).query(join)["n"].to_pylist() == [400_000]
+
+
+def test_engine_with_little_memory_gets_more_once_a_join_needs_it(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(engine.SMALL, MEMORY_LIMIT, "8M")
+    session = lake.engine(["offset_commits"], {}, settings=engine.SMALL)
+    join = f"SELECT count(*) AS n FROM ({NUMBERS}) AS a JOIN ({NUMBERS}) AS b ON a.text = b.text"
+    assert session.query(join)["n"].to_pylist() == [400_000]
+    assert session.query("SELECT * FROM offset_commits").num_rows == 1
+    monkeypatch.setitem(engine.SPILLING, MEMORY_LIMIT, "9M")
+    with pytest.raises(NotEnoughMemory):
+        lake.engine(["runs"], {}, settings=engine.SMALL).query(join)
 
 
 def test_large_result_is_stored_in_a_file(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ SPILLING = {
 }
 """Settings with which sorts of any size fit into less than ENGINE_BYTES: one at a time, which takes longer."""
 SMALL = SPILLING | {MEMORY_LIMIT: "128M", "datafusion.execution.sort_spill_reservation_bytes": str(32 << 20)}
-"""Settings with which sorts and aggregations of any size need less than 200 MB; larger joins are refused."""
+"""Settings with which sorts and aggregations of any size need less than 200 MB; see `Engine.query` for larger joins."""
 
 _DEFAULTS: dict[str, str] = {}
 _EXHAUSTED = "Resources exhausted"
@@ -68,9 +68,9 @@ class Engine:
         whose statistics rule a condition out are not read. `settings` are DataFusion's own.
         """
         given = dict(_DEFAULTS if settings is None else settings)
-        limit = given.pop(MEMORY_LIMIT, f"{ENGINE_BYTES >> 20}M")
+        self._memory_limit = given.pop(MEMORY_LIMIT, f"{ENGINE_BYTES >> 20}M")
         builder = QueryBuilder(given)
-        builder.execute(f"SET {MEMORY_LIMIT} = '{limit}'")
+        builder.execute(f"SET {MEMORY_LIMIT} = '{self._memory_limit}'")
         builder.execute(f"SET datafusion.runtime.temp_directory = '{scratch_folder()}'")
         conditions = only or {}
         for name, table in tables.items():
@@ -103,7 +103,17 @@ class Engine:
         return pa.RecordBatchReader.from_batches(schema, _batches(reader, schema))
 
     def query(self, sql: str) -> pa.Table:
-        """Run a query and return its whole result."""
+        """Run a query and return its whole result.
+
+        An engine with the settings SMALL gets the memory of SPILLING once a join needs it.
+        """
+        try:
+            return self.stream(sql).read_all()
+        except NotEnoughMemory:
+            if self._memory_limit != SMALL[MEMORY_LIMIT]:
+                raise
+        self._memory_limit = SPILLING[MEMORY_LIMIT]
+        self._builder.execute(f"SET {MEMORY_LIMIT} = '{self._memory_limit}'")
         return self.stream(sql).read_all()
 
 
