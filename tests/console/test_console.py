@@ -283,6 +283,7 @@ def test_what_a_client_did_and_who_commits_to_a_topic(tmp_path: Path) -> None:
         shown = page(port, link)
         assert [row[0] for row in shown.rows][:1] == ["g"]
         assert [row[1:3] for row in shown.rows[1:]] == [["commit", "g"]] * 2
+        assert "Of ordinary commits, only a sample has them" in shown.text
         assert [row[0] for row in page(port, "/client?principal=User:alice").rows] == [row[0] for row in shown.rows[1:]]
         assert page(port, "/topic?topic=t").rows == [["g", "2", "1970-01-01T00:00:00.000Z"]]
         assert "No group has an offset" in page(port, "/topic?topic=none").text
