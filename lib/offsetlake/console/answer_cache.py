@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-MAX_BYTES = 64 << 20  # the packed changes of an offset with a million commits take 11 MB
+MAX_BYTES = 32 << 20  # the packed changes of an offset with a million commits take 11 MB
 MAX_WAIT_SECONDS = 0.2
 _MAX_AT_ONCE = 2  # each query may use the memory that the engine permits
 _MAX_WAITING = 8

@@ -168,8 +168,8 @@ class Answers:
         changes = self._changes(state, visitor)
 
         def query(lake: Lake) -> Series:
-            of_partition = changes.unpacked_of(state.topic, state.partition)
-            found = series(lake, state.group, state.topic, state.partition, *state.period_ms, of_partition)
+            with changes.unpacked_of(state.topic, state.partition) as unpacked:
+                found = series(lake, state.group, state.topic, state.partition, *state.period_ms, unpacked)
             if not found.steps.num_rows:
                 questions.check_committed(lake, state.group, state.topic, state.partition)
             return found
@@ -180,10 +180,12 @@ class Answers:
         """Return what is known about the record `record`; raises BadRequest if it is not one of the partition."""
         position = parse_position(state.record)
         changes, offset = self._changes(state, visitor), (state.topic, state.partition)
-        return self._kept(
-            "step", state, visitor,
-            lambda lake: step(lake, state.group, *offset, *position, changes.unpacked_of(*offset)),
-        )  # fmt: skip
+
+        def query(lake: Lake) -> Step:
+            with changes.unpacked_of(*offset) as unpacked:
+                return step(lake, state.group, *offset, *position, unpacked)
+
+        return self._kept("step", state, visitor, query)
 
     def _changes(self, state: PageState, visitor: Visitor) -> PackedChanges:
         """Return the changes of a partition, or of the whole group, which its charts and explanations share."""

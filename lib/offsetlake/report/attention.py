@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from offsetlake.queries.share import topic_names
 from offsetlake.report import candidates, numbers
@@ -84,10 +85,11 @@ def _commit_problems(scope: Scope, busiest: numbers.BusiestGroups) -> Iterator[_
 
 
 def _lag_alarms(scope: Scope, lags: pa.Table | None) -> Iterator[_Problem]:
-    alarms = [] if lags is None else [row for row in lags.to_pylist() if row["status"] in ALARMS]
-    if alarms:
-        worst = f"{_name(alarms[0]['group_id'])}: {alarms[0]['status']}, lag of {count(alarms[0]['lag'])} records"
-        yield _row("groups with a lag alarm", {**alarms[0], "matches": len(alarms)}, worst, scope.command("lag"))
+    alarms = None if lags is None else lags.filter(pc.is_in(lags["status"], pa.array(ALARMS)))
+    if alarms is not None and alarms.num_rows:
+        (first,) = alarms.slice(0, 1).to_pylist()
+        worst = f"{_name(first['group_id'])}: {first['status']}, lag of {count(first['lag'])} records"
+        yield _row("groups with a lag alarm", {**first, "matches": alarms.num_rows}, worst, scope.command("lag"))
 
 
 def _state_problems(scope: Scope) -> Iterator[_Problem]:

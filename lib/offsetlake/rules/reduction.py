@@ -21,7 +21,7 @@ PART = ("log_partition", "log_offset", "commit_id", "commit_size")
 COMMITTED, ABORTED, OPEN = "COMMIT", "ABORT", ""
 
 _OFFSET_BITS = 44  # for log offsets below 2^44 and log partitions below 2^19
-_BUFFERED_ROWS = 1 << 20  # rows to collect before reducing them: bounds memory together with the number of keys
+_BUFFERED_ROWS = 1 << 18  # rows to collect before reducing them: bounds memory together with the number of keys
 
 
 def positions(records: pa.Table) -> pa.ChunkedArray:

@@ -1,6 +1,8 @@
 """Changes of offsets in a fifth to a third of their memory: their columns differ little from one row to the next."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -11,6 +13,8 @@ from offsetlake.queries.exploring.changes import Changes, Kinds
 from offsetlake.queries.exploring.steps import Flags, Steps
 from offsetlake.util.row_codes import Ints
 
+_MAX_SMALL = 1 << 18
+_ONE_LARGE = threading.Lock()
 _TYPES = (np.int8, np.int16, np.int32, np.int64)
 
 
@@ -72,6 +76,8 @@ class PackedChanges:
         columns = (column.values() if isinstance(column, PackedInts) else column for column in self.columns)
         return Changes(Steps(self.offsets, *columns), self.kinds)  # type: ignore[arg-type]
 
-    def unpacked_of(self, topic: str, partition: int) -> Changes:
-        """Return the changes of one offset."""
-        return self.unpacked().of(topic, partition)
+    @contextmanager
+    def unpacked_of(self, topic: str, partition: int) -> Iterator[Changes]:
+        """Unpack the changes of one offset while the block runs: if they are many, in one thread at a time."""
+        with _ONE_LARGE if len(self.kinds) > _MAX_SMALL else nullcontext():
+            yield self.unpacked().of(topic, partition)

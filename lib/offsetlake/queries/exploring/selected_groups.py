@@ -1,5 +1,6 @@
 """Selects and sorts groups of a lake for one page of them, without a copy of all columns of all groups."""
 
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -7,6 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.queries.questions import like
+
+_ONE_AT_A_TIME = threading.Lock()  # names are matched and copied in Python, which many threads do no sooner
 
 
 def selected(
@@ -27,6 +30,13 @@ def selected(
             of `groups`.
 
     """
+    with _ONE_AT_A_TIME:
+        return _selected(groups, pattern, visible, state, sort)
+
+
+def _selected(
+    groups: pa.Table, pattern: str | None, visible: Callable[[pa.Table], pa.Table], state: str, sort: str
+) -> pa.ChunkedArray:
     column = sort.removeprefix("-")
     names = dict.fromkeys(name for name in ("group_id", "state" if state else "", column) if name)
     rows = groups.select([*names]).append_column("row", pa.array(np.arange(groups.num_rows)))
