@@ -85,8 +85,10 @@ def _commit_problems(scope: Scope, busiest: numbers.BusiestGroups) -> Iterator[_
 
 
 def _lag_alarms(scope: Scope, lags: pa.Table | None) -> Iterator[_Problem]:
-    alarms = None if lags is None else lags.filter(pc.is_in(lags["status"], pa.array(ALARMS)))
-    if alarms is not None and alarms.num_rows:
+    if lags is None or not lags.num_rows:
+        return
+    alarms = lags.filter(pc.is_in(lags["status"], pa.array(ALARMS)))
+    if alarms.num_rows:
         (first,) = alarms.slice(0, 1).to_pylist()
         worst = f"{_name(first['group_id'])}: {first['status']}, lag of {count(first['lag'])} records"
         yield _row("groups with a lag alarm", {**first, "matches": alarms.num_rows}, worst, scope.command("lag"))
