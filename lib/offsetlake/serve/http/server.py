@@ -164,7 +164,15 @@ class _MeasuredApp:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        start, size, status = perf_counter(), 0, 500
+        start, size, status, is_measured = perf_counter(), 0, 500, False
+
+        def measure() -> None:
+            nonlocal is_measured
+            if not is_measured:
+                route = getattr(scope.get("route"), "path", "none")  # one label for all unknown paths, of any number
+                method = scope["method"] if scope["method"] in _METHODS else "other"
+                self._durations.labels(method, route, status).observe(perf_counter() - start)
+            is_measured = True
 
         async def limited_receive() -> Message:
             nonlocal size
@@ -177,6 +185,8 @@ class _MeasuredApp:
         async def observed_send(message: Message) -> None:
             nonlocal status
             status = message.get("status", status)
+            if message["type"] == "http.response.body" and not message.get("more_body", False):
+                measure()  # before the client has the response, and can request the metrics
             await send(message)
 
         is_accepted = self._hosts is None or self._hosts.fullmatch(Headers(scope=scope).get("host", ""))
@@ -184,11 +194,7 @@ class _MeasuredApp:
         try:
             await app(scope, limited_receive, observed_send)
         finally:
-            route = getattr(
-                scope.get("route"), "path", "none"
-            )  # one label for all unknown paths, whose number is unlimited
-            method = scope["method"] if scope["method"] in _METHODS else "other"
-            self._durations.labels(method, route, status).observe(perf_counter() - start)
+            measure()
 
 
 _NO_CONSOLE = Problem("not-found", "This server has no console: docs/operating.md has the setting console.").response()
