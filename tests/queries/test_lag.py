@@ -11,6 +11,7 @@ import pytest
 
 from offsetlake.errors import BadRequest, NotInLake
 from offsetlake.lake.lake import Lake
+from offsetlake.queries.history import decided
 from offsetlake.queries.history.decided import decided_until
 from offsetlake.queries.lag import lag_by_group, lag_of_groups, lag_of_partitions, shown_status
 from offsetlake.queries.lag_over_time import lag_over_time
@@ -117,6 +118,12 @@ def test_groups_worst_first(lake: Lake) -> None:
         ("done", "OK", 0, 0, 1, 0, "t", 0),
         ("orphan", "OK", 0, 0, 2, 0, "anew", 0),
     ]
+
+
+def test_lag_is_the_same_if_few_records_are_kept_at_a_time(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = lag_by_group(lake).to_pylist()
+    monkeypatch.setattr(decided, "_ROWS_AT_ONCE", 1)
+    assert lag_by_group(lake).to_pylist() == expected
 
 
 def test_status_of_a_group_with_one_unknown_partition_is_shown_as_that_of_the_worst(lake: Lake) -> None:

@@ -177,6 +177,28 @@ def file_batches(lake: Lake, table: str, path: str, columns: Sequence[str]) -> I
             yield from row_group.to_batches(dataset.schema, columns=[*columns])
 
 
+def row_groups(
+    lake: Lake,
+    table: str,
+    files: Sequence[HistoryFile],
+    partitions: Sequence[int],
+    where: pc.Expression,
+    columns: Sequence[str],
+) -> Iterator[pa.Table]:
+    """Yield the rows of these log partitions in some files, of one row group at a time; the first table is empty.
+
+    Repeated texts are dictionaries.
+    """
+    low, high = min(partitions), max(partitions)
+    paths = [f.path for f in files if f.first_partition <= high and f.last_partition >= low]
+    dataset = file_dataset(lake, table, paths, dictionaries=True)
+    chosen = pc.field("log_partition").isin(list(partitions)) & where
+    yield dataset.schema.empty_table().select([*columns])
+    for fragment in dataset.get_fragments():
+        for row_group in fragment.split_by_row_group(chosen, schema=dataset.schema):
+            yield row_group.to_table(dataset.schema, columns=[*columns], filter=chosen)
+
+
 def partition_files(lake: Lake, table: str, version: int | None = None, from_run: int = 0) -> list[HistoryFile]:
     """Return the files of any table with a column log_partition, at a Delta version or the newest one.
 

@@ -19,7 +19,7 @@ from offsetlake.queries.questions import log_partitions_like
 from offsetlake.queries.recorded_ends import RecordedEnds
 from offsetlake.rules.lag.consumer_status import MIN_COMMITS, STATUSES, CurrentLags, Status, evaluate
 from offsetlake.rules.lag.ends import UNKNOWN
-from offsetlake.rules.lag.windows import Windows, newest_commits
+from offsetlake.rules.lag.windows import Windows, newest_commits, window_rows
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.row_codes import Ints, rows_in
 from offsetlake.util.times import about, to_duration, to_iso
@@ -217,7 +217,9 @@ def _windows(lake: Lake, run: int, pattern: str | None, topic: str | None) -> It
     """Yield the newest commits of all partitions, some log partitions at a time."""
     where = None if topic is None else pc.field("topic") == topic
     within = None if pattern is None else log_partitions_like(lake, pattern)
-    every = map(newest_commits, decided_until(lake, run, where, pattern, within))  # keeps no portion while it reads
+    every = map(
+        newest_commits, decided_until(lake, run, where, pattern, within, window_rows)
+    )  # keeps no portion while it reads
     return (windows for windows in every if len(windows.counts))
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offsetlake.rules.lag.windows import Windows, newest_commits
+from offsetlake.rules.lag.windows import Windows, newest_commits, window_rows
 
 SCHEMA = pa.schema(
     [
@@ -62,3 +62,7 @@ def test_windows_are_those_of_one_list_per_key(commits: list[tuple[Key, int | No
     order.shuffle(records)
     windows = newest_commits(pa.Table.from_pylist(records, SCHEMA), size)
     assert listed(windows) == {key: window for key, window in expected.items() if window}
+    half = len(records) // 2
+    parts = [window_rows(pa.Table.from_pylist(part, SCHEMA), size) for part in (records[:half], records[half:])]
+    assert listed(newest_commits(pa.concat_tables(parts), size)) == listed(windows)
+    assert all(part.num_rows <= len(expected) * (size + 1) for part in parts)

@@ -1,11 +1,11 @@
 """The records of history that took effect: without open and aborted transactions and incomplete commits in parts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.lake.history_files import History, partition_rows
+from offsetlake.lake.history_files import History, row_groups
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.history.reduction import COMMIT_TABLES, deciding_rows
 from offsetlake.rules import policy
@@ -15,6 +15,7 @@ _COLUMNS = [
     "ingest_run", "log_partition", "log_offset", "kind", *KEY, "committed_offset", "commit_timestamp", "producer_id",
 ]  # fmt: skip
 
+Needed = Callable[[pa.Table], pa.Table]
 
 _ROWS_AT_ONCE = 500_000  # approximate bound; to read each log partition by itself would read most files repeatedly
 
@@ -25,6 +26,7 @@ def decided_until(
     where: pc.Expression | None = None,
     pattern: str | None = None,
     within: Sequence[int] | None = None,
+    needed: Needed | None = None,
 ) -> Iterator[pa.Table]:
     """Yield the commits that took effect and the tombstones, as an ingest and those before it read them.
 
@@ -37,6 +39,7 @@ def decided_until(
         where: Condition that chooses rows.
         pattern: Pattern that the names of the groups must match.
         within: The log partitions to read; all by default.
+        needed: Returns those of some records that the caller needs; the others may be omitted.
 
     """
     history = History.open(lake, COMMIT_TABLES, 0, run_id)
@@ -46,16 +49,25 @@ def decided_until(
         chosen &= where
     step = max(1, len(partitions) * _ROWS_AT_ONCE // max(lake.count("offset_commits"), 1))
     for some in (partitions[start : start + step] for start in range(0, len(partitions), step)):
-        yield _decided(lake, history, some, chosen, pattern)
+        yield _decided(lake, history, some, chosen, pattern, needed)
         pa.default_memory_pool().release_unused()  # of each portion: the C library keeps it in fragments otherwise
 
 
 def _decided(
-    lake: Lake, history: History, partitions: Sequence[int], chosen: pc.Expression, pattern: str | None
+    lake: Lake,
+    history: History,
+    partitions: Sequence[int],
+    chosen: pc.Expression,
+    pattern: str | None,
+    needed: Needed | None,
 ) -> pa.Table:
     reduction = Reduction(*deciding_rows(history, partitions))
-    files = history.files["offset_commits"]
-    rows = partition_rows(lake, "offset_commits", files, partitions, chosen, _COLUMNS, alone=True)
-    if pattern is not None:
-        rows = rows.filter(pa.array(policy.like(rows["group_id"], pattern)))
-    return reduction.all_decided(rows)
+    parts, limit = list[pa.Table](), _ROWS_AT_ONCE
+    for rows in row_groups(lake, "offset_commits", history.files["offset_commits"], partitions, chosen, _COLUMNS):
+        if pattern is not None:
+            rows = rows.filter(pa.array(policy.like(rows["group_id"], pattern)))  # noqa: PLW2901
+        parts.append(reduction.all_decided(rows))
+        if needed is not None and sum(part.num_rows for part in parts) > limit:
+            parts = [needed(pa.concat_tables(parts))]
+            limit = max(_ROWS_AT_ONCE, 2 * parts[0].num_rows)
+    return pa.concat_tables(parts)

@@ -1,6 +1,7 @@
 """The windows that the status of consumers is evaluated on: the newest commits of each group in each partition."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -58,6 +59,47 @@ def newest_commits(decided: pa.Table, size: int = MAX_COMMITS) -> Windows:
             commit_timestamp; strings may be dictionary-encoded.
         size: The maximum number of commits in a window.
     """
+    found = _windows(decided, size)
+    index, ends = np.arange(len(found.order)), found.starts + found.lengths
+    kept = found.order[index >= np.repeat(found.first, found.lengths)]
+    counts = ends - np.maximum(found.first, found.starts)
+    has_commits = counts > 0
+    keys = decided.select(KEY).take(pa.array(found.order[found.starts[has_commits]])).cast(_KEY_SCHEMA)
+    columns = (decided[name].take(pa.array(kept)).to_numpy() for name in ("committed_offset", "commit_timestamp"))
+    return Windows(keys, counts[has_commits], *columns)
+
+
+def window_rows(decided: pa.Table, size: int = MAX_COMMITS) -> pa.Table:
+    """Return those of some records that `newest_commits` needs, whatever the other records of the log partitions are.
+
+    These are the newest `size` commits of each key after its last tombstone, and this tombstone. Arguments are those of
+    `newest_commits`.
+    """
+    found = _windows(decided, size)
+    index = np.arange(len(found.order))
+    first, last_tombstone = (np.repeat(each, found.lengths) for each in (found.first, found.last_tombstone))
+    return decided.take(pa.array(found.order[(index >= first) | (index == last_tombstone)]))
+
+
+class _Found(NamedTuple):
+    """The records in the order of their keys, then of the log, and for each key four indexes or lengths in this order.
+
+    | Field          | Description |
+    |----------------|-------------|
+    | order          | the rows |
+    | starts, lengths | the records of the key |
+    | last_tombstone | its last tombstone, -1 for none |
+    | first          | its first commit in the window |
+    """
+
+    order: Ints
+    starts: Ints
+    lengths: Ints
+    last_tombstone: Ints
+    first: Ints
+
+
+def _windows(decided: pa.Table, size: int) -> _Found:
     codes = order_codes(decided, KEY)
     order = np.lexsort((decided["log_offset"].to_numpy(), codes))
     codes, index = codes[order], np.arange(len(order))
@@ -67,10 +109,4 @@ def newest_commits(decided: pa.Table, size: int = MAX_COMMITS) -> Windows:
     lengths = np.diff(np.append(starts, len(order)))
     is_tombstone = pc.equal(decided["kind"], "tombstone").to_numpy()[order]
     last_tombstone = np.maximum.reduceat(np.where(is_tombstone, index, -1), starts) if len(starts) else starts
-    first = np.maximum(last_tombstone + 1, starts + lengths - size)
-    kept = order[index >= np.repeat(first, lengths)]
-    counts = starts + lengths - np.maximum(first, starts)
-    has_commits = counts > 0
-    keys = decided.select(KEY).take(pa.array(order[starts[has_commits]])).cast(_KEY_SCHEMA)
-    columns = (decided[name].take(pa.array(kept)).to_numpy() for name in ("committed_offset", "commit_timestamp"))
-    return Windows(keys, counts[has_commits], *columns)
+    return _Found(order, starts, lengths, last_tombstone, np.maximum(last_tombstone + 1, starts + lengths - size))
