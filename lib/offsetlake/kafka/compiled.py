@@ -8,7 +8,7 @@ from typing import Any
 class Compiled:
     """A function that is compiled, or read from Numba's cache, when it is called for the first time.
 
-    Numba takes 50 MB of memory and a quarter of a second to import, which processes that read no log do not spend.
+    Numba takes 50 MB of memory and a fifth of a second to import, which processes that read no log do not spend.
     """
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Queries over the tables of a lake, each answered as an Arrow table by SQL without Spark."""
+"""Queries over the tables of a lake, each answered as an Arrow table without Spark."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -63,7 +63,7 @@ def groups(
 
 
 def _offsets_by_group(lake: Lake) -> pa.Table:
-    """Return group_id and the number of its offsets; SQL needs a hundred MB for it with 10 M offsets."""
+    """Return group_id and the number of its offsets, read from some state files at a time."""
     names, numbers = list[pa.Array](), list[pa.Array]()
     for batch in state_batches(lake, "offsets", ["group_id"]):
         name, number = batch["group_id"].value_counts().flatten()
