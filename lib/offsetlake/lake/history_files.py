@@ -136,16 +136,12 @@ class History(RecordSource):
         columns: list[str] | None = None,
     ) -> Iterator[pa.Table]:
         """Yield the rows of some log partitions batch by batch, by default all columns."""
-        low, high = min(partitions), max(partitions)
-        files = [f for f in self.files[table] if f.first_partition <= high and f.last_partition >= low]
-        if not files:
-            return
-        chosen = pc.field("log_partition").isin(list(partitions))
-        chosen &= (pc.field("ingest_run") >= self.from_run) & (pc.field("ingest_run") <= self.through_run)
-        dataset = file_dataset(self.lake, table, [file.path for file in files])
+        of_runs = (pc.field("ingest_run") >= self.from_run) & (pc.field("ingest_run") <= self.through_run)
+        wanted = of_runs if where is None else of_runs & where
+        dataset, chosen = _rows_of(self.lake, table, self.files[table], partitions, wanted)
         scanner = dataset.scanner(
             columns=columns,
-            filter=chosen if where is None else chosen & where,
+            filter=chosen,
             batch_size=_BATCH_ROWS,
             use_threads=False,
             batch_readahead=_BATCH_READAHEAD,
@@ -189,10 +185,7 @@ def row_groups(
 
     Repeated texts are dictionaries.
     """
-    low, high = min(partitions), max(partitions)
-    paths = [f.path for f in files if f.first_partition <= high and f.last_partition >= low]
-    dataset = file_dataset(lake, table, paths, dictionaries=True)
-    chosen = pc.field("log_partition").isin(list(partitions)) & where
+    dataset, chosen = _rows_of(lake, table, files, partitions, where, dictionaries=True)
     yield dataset.schema.empty_table().select([*columns])
     for fragment in dataset.get_fragments():
         for row_group in fragment.split_by_row_group(chosen, schema=dataset.schema):
@@ -231,13 +224,21 @@ def partition_rows(
 
     With `alone`, for many rows while no other task runs, threads read them, and repeated texts are dictionaries.
     """
+    dataset, chosen = _rows_of(lake, table, files, partitions, where, dictionaries=alone)
+    return dataset.to_table(columns, filter=chosen, use_threads=alone, batch_readahead=_BATCH_READAHEAD)
+
+
+def _rows_of(
+    lake: Lake,
+    table: str,
+    files: Sequence[HistoryFile],
+    partitions: Sequence[int],
+    where: pc.Expression | None,
+    *,
+    dictionaries: bool = False,
+) -> tuple[ds.Dataset, pc.Expression]:
+    """Return the files that can have rows of these log partitions, as a dataset, and the condition on these rows."""
     low, high = min(partitions), max(partitions)
     paths = [f.path for f in files if f.first_partition <= high and f.last_partition >= low]
-    dataset = file_dataset(lake, table, paths, dictionaries=alone)
     chosen = pc.field("log_partition").isin(list(partitions))
-    return dataset.to_table(
-        columns,
-        filter=chosen if where is None else chosen & where,
-        use_threads=alone,
-        batch_readahead=_BATCH_READAHEAD,
-    )
+    return file_dataset(lake, table, paths, dictionaries=dictionaries), chosen if where is None else chosen & where

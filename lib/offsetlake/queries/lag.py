@@ -217,9 +217,8 @@ def _windows(lake: Lake, run: int, pattern: str | None, topic: str | None) -> It
     """Yield the newest commits of all partitions, some log partitions at a time."""
     where = None if topic is None else pc.field("topic") == topic
     within = None if pattern is None else log_partitions_like(lake, pattern)
-    every = map(
-        newest_commits, decided_until(lake, run, where, pattern, within, window_rows)
-    )  # keeps no portion while it reads
+    portions = decided_until(lake, run, where, pattern, within, window_rows)
+    every = map(newest_commits, portions)  # keeps no portion while it reads
     return (windows for windows in every if len(windows.counts))
 
 

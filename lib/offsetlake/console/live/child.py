@@ -22,13 +22,13 @@ def answer(request: forked.Request, sending: Connection) -> None:
 
 
 def _compute(part: str, lake: str, policy: Mapping[str, Any]) -> dict[str, Any]:
+    use_little_memory()
     return _PARTS[part](lake, policy)
 
 
 def _report(lake: str, policy: Mapping[str, Any]) -> dict[str, Any]:
     from offsetlake.report.report import content  # noqa: PLC0415 - Matplotlib, which the console itself does not need
 
-    use_little_memory()
     overrides = tuple(Override(**override) for override in policy["overrides"])
     opened = open_verified(lake)
     shown = content(opened, RetentionPolicy(**{**policy, "overrides": overrides}), None, None, lambda _: None)
@@ -42,7 +42,6 @@ def _report(lake: str, policy: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checks(lake: str, policy: Mapping[str, Any]) -> dict[str, Any]:
-    use_little_memory()
     return {"checks": [*_results(open_verified(lake))]}
 
 

@@ -30,20 +30,14 @@ def selected(
             of `groups`.
 
     """
-    with _ONE_AT_A_TIME:
-        return _selected(groups, pattern, visible, state, sort)
-
-
-def _selected(
-    groups: pa.Table, pattern: str | None, visible: Callable[[pa.Table], pa.Table], state: str, sort: str
-) -> pa.ChunkedArray:
     column = sort.removeprefix("-")
     names = dict.fromkeys(name for name in ("group_id", "state" if state else "", column) if name)
-    rows = groups.select([*names]).append_column("row", pa.array(np.arange(groups.num_rows)))
-    rows = visible(like(rows, pattern))
-    if state:
-        rows = rows.filter(pc.equal(rows["state"], state))
-    if sort:
-        order = [(column, "descending" if sort.startswith("-") else "ascending"), ("group_id", "ascending")]
-        rows = rows.sort_by(order[: 1 if column == "group_id" else 2])
-    return rows["row"]
+    with _ONE_AT_A_TIME:
+        rows = groups.select([*names]).append_column("row", pa.array(np.arange(groups.num_rows)))
+        rows = visible(like(rows, pattern))
+        if state:
+            rows = rows.filter(pc.equal(rows["state"], state))
+        if sort:
+            order = [(column, "descending" if sort.startswith("-") else "ascending"), ("group_id", "ascending")]
+            rows = rows.sort_by(order[: 1 if column == "group_id" else 2])
+        return rows["row"]
