@@ -15,7 +15,15 @@ RUNS = [
     {"run_id": 1, "job": "ingest", "started_at": 1_000, "finished_at": 3_500, "counts": [("read", 7)]},
     {"run_id": 2, "job": "compact", "started_at": 3_600, "finished_at": 4_000},
     {"run_id": 3, "job": "ingest", "started_at": 9_000, "finished_at": 9_100},
+    *(
+        {"run_id": run_id, "job": job, "started_at": 9_200, "finished_at": 9_300, "notes": [f"requested by {TAGS}"]}
+        for run_id, job in ((4, "reset"), (5, "emit"))
+    ),
 ]
+DONE = {
+    "run_id": 5, "outcome": "done", "strategy": "to_offset", "group_id": "billing", "topic": "t", "partition": 0,
+    "judged_offset": 11, "log_offset": 12,
+}  # fmt: skip
 ENDS = {"run_id": 3, "asked_timestamp": 5_000}
 QUARANTINED = [("bad value <b>", 3, 2_000), ("bad value <b>", 4, 2_500), ("no key", 5, None)]
 
@@ -32,7 +40,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"log_offset": offset, "reason": reason, "log_timestamp": timestamp}
         for reason, offset, timestamp in QUARANTINED
     ]
-    small_lake(path, offset_commits=commits, runs=RUNS, quarantine=quarantined)
+    small_lake(path, offset_commits=commits, runs=RUNS, quarantine=quarantined, alterations=[DONE])
     return path
 
 
@@ -66,7 +74,17 @@ def test_the_command_has_the_same_rows(port: int, run: object, path: str, column
 def test_runs_are_shown_by_cycle_with_their_durations(port: int) -> None:
     newest, first = shown(port, "/runs").rows
     assert (newest[0], first[0], first[3]) == ("3", "1", "3.0s")
-    assert first[4] == "ingest, compact"
+    assert (newest[4], first[4]) == ("ingest, reset, emit", "ingest, compact")
+    assert (newest[5], first[5]) == (TAGS, "")
+
+
+def test_the_run_that_decided_a_step_is_linked_to_its_cycle(port: int) -> None:
+    page = shown(port, "/step?group=billing&topic=t&partition=0&record=0:12")
+    assert f"Who{TAGS}" in page.text
+    cycle = shown(port, page.links["Run 5"])
+    assert [row[0] for row in cycle.rows] == ["3"]
+    assert len(shown(port, cycle.links["Show all rows"]).rows) == 2
+    assert "There is no such run." in shown(port, "/runs?run=9").text
 
 
 def test_quarantined_records_are_counted_by_reason(port: int) -> None:

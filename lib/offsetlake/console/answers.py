@@ -38,6 +38,7 @@ MAX_NOTABLE = 20
 MAX_FOUND = 8
 MAX_LISTED = 500
 _LISTED = ["group_id", "group_type", "state", "member_count", "subscribed_topics"]
+_DECIDING = ("offset_commits", "transaction_markers", "alterations", "tombstones")
 _MAX_SHARED_RECORDS = 1 << 18  # of a group; their changes take about 5 MB
 
 T = TypeVar("T")
@@ -125,7 +126,7 @@ class Answers:
         every: pa.Table | None = None
         if filters.are_of_rows and visitor.sees(state.group):
             newest = self.open()
-            versions = newest.versions("offset_commits", "transaction_markers", "audit_events").values()
+            versions = newest.versions("audit_events", *_DECIDING).values()
             every = self.cache.get(("matching", key, filters, *versions), lambda: matching(newest, key, filters))
 
         def query(lake: Lake) -> tuple[pa.Table, bool]:
@@ -292,5 +293,4 @@ class Answers:
 
 def _versions(lake: Lake) -> Iterable[int]:
     """Return the versions of the tables that determine the changes of offsets."""
-    tables = ("offset_commits", "transaction_markers", "group_records", "alterations", "tombstones")
-    return lake.versions(*tables).values()
+    return lake.versions("group_records", *_DECIDING).values()

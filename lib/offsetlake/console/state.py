@@ -74,6 +74,7 @@ class PageState:
         since, until: The period of charts and commits, as the reader wrote it; empty for all of history.
         event: Only commits of this event; empty for all.
         who: Only commits of which the principal or the client id contains this text.
+        run: Only the cycle of this run, of the page of runs; 0 for all cycles.
         policy: The retention policy of the page what-if, in TOML; empty for the configured one.
 
     """
@@ -93,6 +94,7 @@ class PageState:
     until: str = ""
     event: str = ""
     who: str = ""
+    run: int = 0
     policy: str = ""
 
     def __post_init__(self) -> None:

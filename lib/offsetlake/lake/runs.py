@@ -5,7 +5,7 @@ A job first writes its plan to a file of the lake, then its tables, each commit 
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -28,6 +28,8 @@ JOBS = ("ingest", "compact", "expire", "emit", *BY_HAND, "maintain", "rebuild", 
 
 RESUMED = "finished after an interruption"
 """The note of a run that was interrupted and that a later call of its job finished by its plan."""
+
+_REQUESTED_BY = "requested by "
 
 
 class LogRange(NamedTuple):
@@ -186,6 +188,22 @@ def compacted_positions(lake: Lake) -> dict[tuple[str, int], int]:
     compacted = last_run(lake, "compact")
     positions = positions_after(lake, compacted.through_run) if compacted else ()
     return {(at.topic, at.partition): at.position for at in positions}
+
+
+def requested_by(principal: str) -> str:
+    """Return the note of a run that a principal requested."""
+    return f"{_REQUESTED_BY}{principal}"
+
+
+def requester(notes: Iterable[str]) -> str | None:
+    """Return the principal that requested a run with these notes; None if that is not recorded."""
+    return next((note.removeprefix(_REQUESTED_BY) for note in notes if note.startswith(_REQUESTED_BY)), None)
+
+
+def requesters(lake: Lake, run_ids: Collection[int]) -> dict[int, str | None]:
+    """Return who requested each of these runs, at least one, that has finished; see `requester`."""
+    rows = _rows(lake, min(run_ids), max(run_ids), ["run_id", "notes"])
+    return dict(zip(rows["run_id"].to_pylist(), map(requester, rows["notes"].to_pylist()), strict=True))
 
 
 def positions_after(lake: Lake, ingest_run: int | None) -> tuple[LogPosition, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.runs import BY_HAND, RESUMED
+from offsetlake.lake.runs import BY_HAND, RESUMED, requesters
 from offsetlake.queries.run_changes import UNFINISHED, list_runs
 from offsetlake.util.times import about, to_duration
 
@@ -57,6 +57,14 @@ def list_cycles(lake: Lake) -> pa.Table:
     lost = {row["run_id"]: sum(gap["end"] - gap["start"] for gap in row["gaps"]) for row in gaps}
     cycles = [_cycle(runs, lost) for runs in _divided(rows)]
     return pa.Table.from_pylist(cycles[::-1], schema=_SCHEMA)
+
+
+def with_requesters(lake: Lake, cycles: pa.Table) -> pa.Table:
+    """Append `requesters` to rows of `list_cycles`: the principals that requested runs of the cycle, as one text."""
+    names = requesters(lake, cycles["cycle"].to_pylist() + cycles["last_run"].to_pylist()) if cycles.num_rows else {}
+    spans = zip(cycles["cycle"].to_pylist(), cycles["last_run"].to_pylist(), strict=True)
+    known = [[name for run in range(first, last + 1) if (name := names.get(run))] for first, last in spans]
+    return cycles.append_column("requesters", pa.array([", ".join(dict.fromkeys(each)) for each in known], pa.string()))
 
 
 def duration_text(ms: int | None) -> str | None:

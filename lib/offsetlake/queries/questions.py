@@ -169,7 +169,7 @@ def history(
     | difference      | committed_offset minus previous_offset |
     | leader_epoch, metadata, commit_timestamp, producer_id | as in `offset_commits` |
     | outcome         | of the transaction: committed, aborted, open (a tombstone takes effect in any case). partial: part of an incomplete commit in parts. null = a plain record, or a part of a complete commit |
-    | what, principal, client_id, address | who did it, as in `audit_events`; null = not recorded |
+    | what, principal, client_id, address | who did it, as in `audit_events`; without an audit event, the principal that requested the run of offsetlake that wrote the record; null = not recorded |
     """  # noqa: E501 - a row of a table
     source = key_history(lake, group_id, topic, partition)
     rows, _ = source.described(source.records(records, DETAILS))

@@ -79,6 +79,8 @@ def test_a_restore_shows_its_plan_is_executed_once_and_is_undone(port: int, tmp_
     again, _ = submit(port, f"{address}/execute", token, {})
     assert again == address
     assert Lake.open(tmp_path / "lake").count("runs", "true") == runs_before
+    noted = Lake.open(tmp_path / "lake").query("SELECT job FROM runs WHERE cardinality(notes) > 0", "runs")
+    assert sorted(noted["job"].to_pylist()) == ["emit", "restore"]  # requested by the user of this process
 
     run_id = next(attributes["value"] for tag, attributes in Page(done.text).tags if attributes.get("name") == "run")
     address, _ = submit(port, "/change", token, {"kind": "undo", "run": run_id})

@@ -56,6 +56,31 @@ def test_a_step_has_the_records_around_it_and_when_it_was_caught_up(tmp_path: Pa
     assert [member["client_id"] for member in found.members] == ["app"]
 
 
+def test_a_record_without_an_audit_event_is_by_whoever_requested_the_run_that_wrote_it(tmp_path: Path) -> None:
+    rows = [commit(1, 10), commit(4, 3), commit(5, 9), tombstone(6), commit(7, 8), tombstone(8)]
+    key = {"group_id": "g", "topic": "t", "partition": 0}
+    set_by = {**key, "outcome": "done", "strategy": "to_offset", "judged_offset": 1}
+    deleted_by = {**key, "outcome": "emitted", "judged_offset": 1}
+    lake = small_lake(
+        tmp_path, offset_commits=rows, audit_events=[{"log_offset": 5, "last_log_offset": 5}],
+        alterations=[
+            {**set_by, "run_id": 6, "log_offset": 4}, {**set_by, "run_id": 7, "log_offset": 5},
+            {**set_by, "run_id": 9, "log_offset": 7},
+        ],
+        tombstones=[
+            {**deleted_by, "run_id": 8, "rule": "cleanup", "log_offset": 6},
+            {**deleted_by, "run_id": 10, "rule": "commit_age", "log_offset": 8},
+        ],
+        runs=[
+            {"run_id": run_id, "job": "emit", "started_at": 4, "finished_at": 4, "notes": notes}
+            for run_id, notes in enumerate((["a note", "requested by os:bob"],) * 3 + ([], []), start=6)
+        ],
+    )  # fmt: skip
+    names = {row["log_offset"]: row["principal"] for row in questions.history(lake, "g", "t", 0).to_pylist()}
+    assert names == {1: None, 4: "os:bob", 5: "User:alice", 6: "os:bob", 7: None, 8: None}
+    assert step(lake, "g", "t", 0, 0, 4).record["principal"] == "os:bob"
+
+
 def test_a_record_without_effect_and_one_that_a_run_decided(tmp_path: Path) -> None:
     rows = [commit(1, 10), commit(2, 99, producer_id=8), commit(4, 3), tombstone(5)]
     done = {

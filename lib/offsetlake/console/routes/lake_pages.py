@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from fastapi import FastAPI, Response
 
 from offsetlake.console.access import Reader, ReaderOfAll
@@ -13,7 +14,7 @@ from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import Text
 from offsetlake.console.state import PAGE_ROWS, PageState, command_line
 from offsetlake.lake.sql.views import views
-from offsetlake.queries.cycles import as_texts, list_cycles
+from offsetlake.queries.cycles import as_texts, list_cycles, with_requesters
 from offsetlake.queries.questions import like
 
 
@@ -37,8 +38,9 @@ _LAG = (
 _CYCLES = (
     Column("cycle", "First run", "number"), Column("outcome", "Outcome", "word"),
     Column("started_at", "Started (UTC)", "time"), Column("duration", "Duration", "word"),
-    Column("jobs", "Jobs", "word"), Column("records_read", "Records read", "number"),
-    Column("rows_written", "Rows written", "number"), Column("failed", "What failed", "words"),
+    Column("jobs", "Jobs", "word"), Column("requesters", "Requested by"),
+    Column("records_read", "Records read", "number"), Column("rows_written", "Rows written", "number"),
+    Column("failed", "What failed", "words"),
 )  # fmt: skip
 _QUARANTINE = (
     Column("reason", "Reason", "words"), Column("records", "Records", "number"), Column("log_topic", "Topic"),
@@ -69,10 +71,13 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
         return _page("Busiest", view.answers, state, "/committers", columns, rows, command, "No group has committed.")
 
     @app.get("/runs")
-    def runs(_visitor: ReaderOfAll, page: int = 1) -> Response:
-        rows = as_texts(list_cycles(answers.open()))
+    def runs(_visitor: ReaderOfAll, run: int = 0, page: int = 1) -> Response:
+        opened, state = answers.open(), PageState(run=run, page=page)
+        rows = as_texts(with_requesters(opened, list_cycles(opened)))
+        if run:
+            rows = rows.filter((pc.field("cycle") <= run) & (pc.field("last_run") >= run))
         command = command_line("runs", "--cycles", lake=lake)
-        return _page("Runs", _CYCLES_TEXT, PageState(page=page), "/runs", _CYCLES, rows, command, "No job has run yet.")
+        return _page("Runs", _CYCLES_TEXT, state, "/runs", _CYCLES, rows, command, "No job has run yet.")
 
     @app.get("/quarantine")
     def quarantine(_visitor: ReaderOfAll, page: int = 1) -> Response:

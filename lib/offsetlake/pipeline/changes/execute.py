@@ -15,6 +15,7 @@ from offsetlake.lake.files import FileChanges, TableFile, commit, table_schema
 from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
+from offsetlake.log.writer.os_users import process_principal
 from offsetlake.pipeline.changes.live import LIMIT
 from offsetlake.pipeline.emit.decisions import replaced
 from offsetlake.pipeline.emit.job import close_cut_short, emit_through
@@ -50,18 +51,20 @@ def execute(
         make: Makes the plan.
         say: Shows the current step.
         notes: Notes of the run.
-        requester: The principal for whom the user of this process makes the change, in the notes of the run and the
-            audit events; None for the user of this process.
+        requester: The principal for whom the user of this process makes the change, in the audit events; None for the
+            user of this process. The notes of the runs contain either.
 
     Returns:
         The rows of the plan with their outcomes, and the row of `runs` of the emit.
 
     """
-    owner, noted = (job, ()) if requester is None else (f"{job} for {requester}", (f"requested by {requester}",))
+    owner = job if requester is None else f"{job} for {requester}"
+    requested = runs.requested_by(requester or process_principal())
     with writing(lake, job, say), open_writer(log, owner) as writer:
         close_cut_short(lake)
+        writer.notes.append(requested)
         made = with_outcome(make())
-        plan = runs.begin(lake, job, plans.Plan(notes=(*notes, *noted)))
+        plan = runs.begin(lake, job, plans.Plan(notes=(*notes, requested)))
         rows = replaced(made, run_id=plan.run_id)
         unchanged, live = pc.equal(rows["outcome"], "unchanged"), _is_live(rows)
         changes, rest = rows.filter(pc.invert(pc.or_(unchanged, live))), rows.filter(unchanged)

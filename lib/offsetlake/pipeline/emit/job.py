@@ -6,7 +6,6 @@ the next one finds the records that are already in the log, and does not write t
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 
 import pyarrow as pa
 
@@ -57,7 +56,7 @@ def emit(
         LakeUnusable: The tables were compacted after the last evaluation of retention.
 
     """
-    owner, notes = (JOB, ()) if requester is None else (f"{JOB} for {requester}", (f"requested by {requester}",))
+    owner, notes = (JOB, ()) if requester is None else (f"{JOB} for {requester}", (runs.requested_by(requester),))
     with writing(lake, JOB, say), open_writer(log, owner) as writer:
         close_cut_short(lake)
         writer.notes += notes
@@ -68,7 +67,7 @@ def close_cut_short(lake: Lake) -> None:
     """Write the row of `runs` of interrupted runs of `emit` and of jobs that emit."""
     for job in (JOB, *runs.BY_HAND):
         if interrupted := runs.unfinished_plan(lake, job, plans.Plan):
-            runs.finish(lake, job, replace(interrupted, notes=(CUT_SHORT,)), outcome="done", counts={})
+            runs.finish(lake, job, interrupted.with_notes(CUT_SHORT), outcome="done", counts={})
 
 
 def emit_through(

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offsetlake.lake import runs
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.group_places import in_log_partitions
@@ -105,7 +106,11 @@ class KeyHistory:
         return self.with_authors(rows.cast(pa.schema(schema)))
 
     def with_authors(self, rows: pa.Table) -> pa.Table:
-        """Append who wrote each record, by the nearest audit event at or before it, if that covers the record."""
+        """Append who wrote each record, by the nearest audit event at or before it, if that covers the record.
+
+        A record without one that a run of offsetlake wrote, as through a live cluster, has the principal that requested
+        the run.
+        """
         events = self._audit_events(rows)
         events = events.take(pa.array(np.argsort(positions(events).to_numpy(), kind="stable")))
         position = positions(rows).to_numpy()
@@ -114,7 +119,28 @@ class KeyHistory:
         event = np.where((index >= 0) & (np.append(last, [_NEVER])[index] >= position), index, -1)
         for name in _AUTHOR:
             rows = rows.append_column(name, taken(events[name], event))
-        return rows
+        found = self._requesters(rows.filter(pa.array(event < 0)))
+        if not found:
+            return rows
+        places = zip(rows["log_partition"].to_pylist(), rows["log_offset"].to_pylist(), strict=True)
+        requesters = pa.array([found.get(place) for place in places], pa.string())
+        principals = pc.coalesce(rows["principal"].cast(pa.string()), requesters)
+        return rows.set_column(rows.column_names.index("principal"), "principal", principals)
+
+    def _requesters(self, rows: pa.Table) -> dict[tuple[int, int], str | None]:
+        """Return by log partition and log offset who requested the runs of offsetlake that wrote some of these rows."""
+        if not rows.num_rows or "audit_events" not in self.lake.tables():
+            return {}
+        bounds = pc.min_max(rows["log_offset"]).as_py()
+        where = f"{self._placed} AND {self.group} AND log_offset BETWEEN {bounds['min']} AND {bounds['max']}"
+        written = self.lake.query(
+            f"SELECT log_partition, log_offset, run_id FROM alterations WHERE {where} "  # noqa: S608
+            f"UNION ALL SELECT log_partition, log_offset, run_id FROM tombstones WHERE {where}",
+            "alterations",
+            "tombstones",
+        ).to_pylist()
+        requesters = runs.requesters(self.lake, {row["run_id"] for row in written}) if written else {}
+        return {(row["log_partition"], row["log_offset"]): requesters.get(row["run_id"]) for row in written}
 
     def _decided(self, records: pa.Table, position: Ints, is_tombstone: npt.NDArray[np.bool_]) -> tuple[Codes, Ints]:
         """Return the outcome of each record, and the position at which it took effect: _NEVER if it did not."""
