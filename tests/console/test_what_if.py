@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 import pytest
 
 from offsetlake.console import answer_cache, forked
+from offsetlake.rules.policy import RetentionPolicy
 from support.console.served import Page, get, served
 from support.queries.lakes import small_lake
 
@@ -38,7 +39,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def port(lake: Path) -> Iterator[int]:
-    with served(lake) as listening:
+    with served(lake, source=[f"--lake={lake}"]) as listening:
         yield listening
 
 
@@ -87,6 +88,25 @@ def test_the_command_has_the_same_answer(
     assert rows == {name: int(then) for name, (_, then, _) in counts(shown).items()}
 
 
+def test_the_configured_policy_may_be_shorter_than_an_hour(lake: Path, run: object, tmp_path: Path) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text('[retention]\ndefault = "30m"\n', encoding="utf-8")
+    source = [f"--lake={lake}", "--log=/log", f"--config={settings}"]
+    with served(lake, policy=RetentionPolicy(HOUR_MS // 2), source=source) as listening:
+        for policy in (None, '[retention]\ndefault = "90m"'):
+            shown = what_if(listening, policy)
+            _program, *arguments = shlex.split(shown.command)
+            assert f"--config={settings}" in arguments
+            code, out, err = run(*arguments, "--format", "json")  # type: ignore[operator]
+            assert code == 0, err
+            rows = [json.loads(line) for line in out.splitlines()]
+            expected = {row["group_id"]: (row["now"], row["now_with_90m"] if policy else row["now"]) for row in rows}
+            assert {name: (int(now), int(then)) for name, (now, then, _) in counts(shown).items()} == expected
+            assert expected["fresh"] == (3, 3)
+        assert 'default = "30m"' in what_if(listening).text
+        assert "what-if needs a multiple of 30m" in what_if(listening, '[retention]\ndefault = "20m"', 400).text
+
+
 def test_a_page_does_not_wait_for_a_long_count(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     may_end = threading.Event()
 
@@ -113,7 +133,7 @@ def test_a_page_does_not_wait_for_a_long_count(lake: Path, monkeypatch: pytest.M
 def test_an_invalid_policy_is_explained_and_kept_on_the_page(port: int) -> None:
     for policy, message in (
         ('[retention]\ndefault = "<3 days>"', "policy, line 2: default: Invalid duration"),
-        ('[retention]\ndefault = "90m"', "what-if needs whole hours"),
+        ('[retention]\ndefault = "90m"', "what-if needs a multiple of 1h"),
         ("[serve]", "expected the table [retention]"),
     ):
         shown = what_if(port, policy, 400)

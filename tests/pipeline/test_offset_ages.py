@@ -1,4 +1,4 @@
-"""Counts of expired offsets by hour, against an evaluation that reads every offset."""
+"""Counts of expired offsets by units of time, against an evaluation that reads every offset."""
 
 import random
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
-from offsetlake.pipeline.expire.offset_ages import HOUR_MS, offset_ages
+from offsetlake.pipeline.expire.offset_ages import HOUR_MS, offset_ages, unit_of
 from offsetlake.pipeline.expire.what_if import what_if
 from offsetlake.rules.policy import Override, RetentionPolicy
 from support.queries.lakes import small_lake
@@ -18,6 +18,8 @@ POLICIES = (
     RetentionPolicy(0),
     RetentionPolicy(7 * DAY_MS),
     RetentionPolicy(3 * DAY_MS, (Override("g1*", "*", HOUR_MS), Override("*", "t1", 30 * DAY_MS))),
+    RetentionPolicy(30_000, (Override("g1*", "*", HOUR_MS), Override("g2*", "*", 90 * 60_000))),
+    RetentionPolicy(1),
     RetentionPolicy(5 * HOUR_MS, (Override("g?", "t[02]", 0), Override("g*", "t2", 200 * HOUR_MS))),
 )
 
@@ -68,7 +70,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_any_policy_expires_as_many_offsets_and_groups_as_an_evaluation(lake: Lake, policy: RetentionPolicy) -> None:
-    ages = offset_ages(lake)
+    ages = offset_ages(lake, unit_of(policy))
     for now in (NOW, NOW - 100 * HOUR_MS, NOW + 50 * HOUR_MS):
         expected = what_if(lake, policy, None, now)
         expired = ages.expired(policy, now)
@@ -79,12 +81,12 @@ def test_any_policy_expires_as_many_offsets_and_groups_as_an_evaluation(lake: La
     assert 0 < sum(expired) < sum(expected["offsets"].to_pylist())
 
 
-def test_a_retention_that_is_not_a_number_of_hours_is_refused(lake: Lake) -> None:
-    with pytest.raises(BadRequest, match="Invalid retention 90m: what-if needs whole hours"):
-        offset_ages(lake).expired(RetentionPolicy(DAY_MS, (Override("*", "*", 90 * 60_000),)), NOW)
+def test_a_retention_that_is_not_a_multiple_of_the_unit_is_refused(lake: Lake) -> None:
+    with pytest.raises(BadRequest, match="Invalid retention 90m: what-if needs a multiple of 1h, such as 3d or 36h"):
+        offset_ages(lake, HOUR_MS).expired(RetentionPolicy(DAY_MS, (Override("*", "*", 90 * 60_000),)), NOW)
 
 
 def test_a_lake_without_groups_has_no_ages(tmp_path: Path) -> None:
     small_lake(tmp_path / "lake")
-    ages = offset_ages(Lake.open(tmp_path / "lake"))
+    ages = offset_ages(Lake.open(tmp_path / "lake"), HOUR_MS)
     assert ages.expired(POLICIES[2], NOW).tolist() == []

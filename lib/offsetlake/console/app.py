@@ -61,7 +61,7 @@ def application(
         gate: Authenticates visitors.
         policy: The configured retention, with which others are compared.
         bench: Makes changes; None if the console only reads.
-        source: The options with the lake and the log, for the commands of changes.
+        source: The options with the lake, the log and the settings, for commands that depend on them.
         dashboard: The address of the dashboard to which pages link (`offsetlake.console.dashboard`); empty for none.
     """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
@@ -71,7 +71,7 @@ def application(
     steps.add_routes(app, answers, lake)
     search.add_routes(app, answers, lake)
     changes.add_routes(app, bench, source)
-    what_if.add_routes(app, answers, lake, policy)
+    what_if.add_routes(app, answers, lake, policy, source)
     lake_pages.add_routes(app, answers, lake)
     review.add_routes(app, answers, lake, bench)
     share.add_routes(app, answers, lake)

@@ -17,6 +17,7 @@ PAGE_ROWS = 100
 SORTS = ("group_id", "state", "member_count", "offsets")
 _MAX_PAGE = 10**9
 _WILDCARDS = frozenset("*?[")
+_LAKE_OPTIONS = ("--lake", "--config", "--fleet", "--cluster")
 _PARAMETERS = {"second": "and"}
 """The names of parameters that are not names of fields."""
 
@@ -172,6 +173,11 @@ class PageState:
         state = PageState(at=self.at, second=self.second, **selection)  # type: ignore[arg-type]
         query = urlencode([*extra, *state.parameters()])
         return f"{at_base(path)}?{query}" if query else at_base(path)
+
+
+def lake_options(source: Sequence[str]) -> list[str]:
+    """Return those of the options with the lake and the log that commands which need no log have."""
+    return [option for option in source if option.startswith(_LAKE_OPTIONS)]
 
 
 def command_line(*words: str, **options: str | int | None) -> str:

@@ -40,7 +40,7 @@ def gate(*, allows_changes: bool = False, **files: str) -> Gate:
 @contextmanager
 def served(lake: Path, visitors: Gate | None = None, **options: Any) -> Iterator[int]:
     """Serve the console of a lake, and yield the port."""
-    with running(application(lake, visitors or gate(), POLICY, **options)) as port:
+    with running(application(lake, visitors or gate(), **{"policy": POLICY, **options})) as port:
         yield port
 
 

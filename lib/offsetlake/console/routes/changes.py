@@ -14,12 +14,11 @@ from offsetlake.console.changing.forms import KINDS, OF_CLUSTER, STRATEGIES, rea
 from offsetlake.console.changing.workbench import Stage, Work, Workbench
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import EnteredTimes, Instant, Text
-from offsetlake.console.state import PAGE_ROWS, PageState, at_base
+from offsetlake.console.state import PAGE_ROWS, PageState, at_base, lake_options
 from offsetlake.errors import BadRequest
 
 _OF_LAKE = {"reject"}
-_LAKE_OPTIONS = ("--lake", "--config", "--fleet", "--cluster")
-"""The options of commands that need no log."""
+"""The commands that need no log."""
 
 
 def _entries(
@@ -126,7 +125,7 @@ def _found(bench: Workbench, id_: str, visitor: Visitor) -> Work:
 
 def _command(words: Sequence[str], source: Sequence[str], *, is_executed: bool) -> str:
     """Return a command with its options before the names of groups, which follow `--`."""
-    options = [option for option in source if words[0] not in _OF_LAKE or option.startswith(_LAKE_OPTIONS)]
+    options = lake_options(source) if words[0] in _OF_LAKE else [*source]
     options += ["--execute"] if is_executed and words[0] in KINDS else []
     end = words.index("--") if "--" in words else len(words)
     return shlex.join(["offsetlake", *words[:end], *options, *words[end:]])

@@ -1,6 +1,8 @@
 """What any retention policy would expire, by group; the policy is edited on the page, and saved as TOML."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,39 +12,42 @@ from offsetlake.console.access import Reader
 from offsetlake.console.answers import Answers
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import Text
-from offsetlake.console.state import PAGE_ROWS, PageState, command_line
+from offsetlake.console.state import PAGE_ROWS, PageState, command_line, lake_options
 from offsetlake.errors import BadRequest
-from offsetlake.pipeline.expire.offset_ages import HOUR_MS, OffsetAges, offset_ages
+from offsetlake.pipeline.expire.offset_ages import OffsetAges, offset_ages, unit_of
 from offsetlake.pipeline.expire.policy_text import parse_policy, policy_text
 from offsetlake.queries.questions import like
 from offsetlake.rules.policy import RetentionPolicy
-from offsetlake.util.times import now_ms, to_iso
+from offsetlake.util.times import now_ms, to_duration, to_iso
 
-_DAY_MS = 24 * HOUR_MS
+_DAY_MS = 86_400_000
 _MAX_DAYS = 90
 _TABLES = ("offsets", "pending_offsets", "groups")
 _POLICY = "policy.toml"
 
 
-def add_routes(app: FastAPI, answers: Answers, lake: str, configured: RetentionPolicy) -> None:
-    """Add the routes to an application; `configured` is the policy of the settings."""
+def add_routes(app: FastAPI, answers: Answers, lake: str, configured: RetentionPolicy, source: Sequence[str]) -> None:
+    """Add the routes; `configured` is the policy of the settings, which `source` contains with the `lake`."""
+    unit_ms = unit_of(configured)
 
     @app.get("/what-if")
     def what_if(visitor: Reader, policy: Text = "", q: Text = "", page: int = 1) -> Response:
-        now = now_ms() // HOUR_MS * HOUR_MS
+        now = now_ms() // unit_ms * unit_ms
         shown = PageState(policy=policy, q=q, page=page)
         rows, message, chosen, counted = _GROUPS.empty_table(), "", configured, None
         try:
             chosen = parse_policy(policy, "policy") if policy else configured
-            if (counted := answers.later("offset ages", _TABLES, offset_ages)) is not None:
+            if (counted := answers.later("offset ages", _TABLES, partial(offset_ages, unit_ms=unit_ms))) is not None:
                 rows = like(visitor.visible(_rows(counted, configured, chosen, now)), shown.pattern)
         except BadRequest as error:
             message = str(error)
-        first = (page - 1) * PAGE_ROWS
+        first, days = (page - 1) * PAGE_ROWS, chosen.default_ms / _DAY_MS
+        words = ("expire", "--what-if", *_policy_options(lake, source, configured, chosen))
+        command = command_line(*words, group=shown.pattern, now=to_iso(now))
         response = page_response(
-            "what_if.html", shown, _command(lake, configured, chosen, now, shown.pattern),
+            "what_if.html", shown, command,
             rows=rows.slice(first, PAGE_ROWS).to_pylist(), more=rows.num_rows > page * PAGE_ROWS, message=message,
-            text=policy or policy_text(configured), file=_POLICY, days=round(chosen.default_ms / _DAY_MS),
+            text=policy or policy_text(configured), file=_POLICY, days=f"{days:.3g}" if days < 1 else round(days),
             max_days=_MAX_DAYS, now=now, totals=_totals(rows), counted=counted is not None,
             again_after=1 if counted is None and not message else None,
         )  # fmt: skip
@@ -85,11 +90,11 @@ def _totals(rows: pa.Table) -> dict[str, int]:
     return counts | {"groups": pc.sum(pc.greater(rows["then"], 0)).as_py() or 0}
 
 
-def _command(lake: str, configured: RetentionPolicy, chosen: RetentionPolicy, now: int, pattern: str | None) -> str:
-    """Return the command with the same answer; a policy that differs by more than its default is read from a file."""
-    options: dict[str, str | None] = {"group": pattern, "now": to_iso(now), "lake": lake}
+def _policy_options(
+    lake: str, source: Sequence[str], configured: RetentionPolicy, chosen: RetentionPolicy
+) -> Sequence[str]:
+    """Return the options with the lake and a policy; one that differs by more than its default is read from a file."""
     if chosen != replace(configured, default_ms=chosen.default_ms):
-        options["config"] = _POLICY
-    elif chosen != configured:
-        options["retention"] = f"{chosen.default_ms // HOUR_MS}h"
-    return command_line("expire", "--what-if", **options)
+        return (f"--lake={lake}", f"--config={_POLICY}")
+    options = lake_options(source)
+    return options if chosen == configured else [*options, f"--retention={to_duration(chosen.default_ms)}"]
