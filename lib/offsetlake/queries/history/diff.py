@@ -1,7 +1,8 @@
 """Differences between the offsets at two instants."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,6 +13,7 @@ from offsetlake.queries.history.as_of import check_known
 from offsetlake.queries.history.replayed import first_rows, replayed
 from offsetlake.queries.questions import check_committed
 from offsetlake.rules.reduction import KEY
+from offsetlake.util.row_codes import rows_in
 from offsetlake.util.times import to_iso
 
 _EXACT = pa.decimal128(20)  # wide enough for the difference of any two offsets
@@ -41,9 +43,9 @@ def diff(
     """
     _check(lake, from_ms, to_ms, group_id, topic)
     wanted, columns = {"group_id": group_id, "topic": topic}, [*KEY, "committed_offset"]
-    parts = [_compared(*both) for both in replayed(lake, [from_ms, to_ms], wanted, columns, advance)]
+    parts = map(_compared, replayed(lake, [from_ms, to_ms], wanted, columns, advance))
     none = table_schema("offsets").empty_table().select(columns)
-    return first_rows([_compared(none, none), *parts], limit)
+    return first_rows([_compared([none, none]), *parts], limit)
 
 
 def diff_by_group(lake: Lake, from_ms: int, to_ms: int, topic: str | None = None) -> pa.Table:
@@ -64,8 +66,9 @@ def diff_by_group(lake: Lake, from_ms: int, to_ms: int, topic: str | None = None
     columns = [*KEY, "committed_offset"]
     wanted = {} if topic is None else {"topic": topic}
     none = table_schema("offsets").empty_table().select(columns)
-    parts = [_counted(_compared(none, none))]
-    parts += [_counted(_compared(*both)) for both in replayed(lake, [from_ms, to_ms], wanted, columns, _ignore)]
+    portions = replayed(lake, [from_ms, to_ms], wanted, columns, _ignore)
+    changed = map(_compared, portions)  # keeps no portion while it reads the next
+    parts = [_counted(_compared([none, none])), *map(_counted, changed)]
     names = parts[0].column_names[1:]
     counted = pa.concat_tables(parts).group_by("group_id").aggregate([(name, "sum") for name in names])
     rows = counted.select(["group_id", *(f"{name}_sum" for name in names)]).rename_columns(["group_id", *names])
@@ -99,11 +102,16 @@ def _check(lake: Lake, from_ms: int, to_ms: int, group_id: str | None, topic: st
         check_committed(lake, group_id, topic)
 
 
-def _compared(before: pa.Table, after: pa.Table) -> pa.Table:
+def _compared(offsets: Sequence[pa.Table]) -> pa.Table:
     """Return the offsets of some keys that differ between two instants, without an order."""
-    old, new = (rows.rename_columns([*KEY, name]) for rows, name in ((before, "from_offset"), (after, "to_offset")))
-    both = old.join(new, [*KEY], join_type="full outer")
-    same = pc.fill_null(pc.equal(both["from_offset"], both["to_offset"]), fill_value=False)
-    changed = both.filter(pc.invert(same))
+    before, after = offsets
+    rows = rows_in(after, before, KEY)
+    from_offset = before["committed_offset"].take(pa.array(rows, mask=rows < 0))
+    differs = pc.fill_null(pc.not_equal(from_offset, after["committed_offset"]), fill_value=True)
+    is_removed = np.ones(before.num_rows, np.bool_)
+    is_removed[rows[rows >= 0]] = False
+    present = after.rename_columns([*KEY, "to_offset"]).append_column("from_offset", from_offset).filter(differs)
+    removed = before.rename_columns([*KEY, "from_offset"]).filter(pa.array(is_removed))
+    changed = pa.concat_tables([present, removed], promote_options="default")
     difference = pc.subtract(changed["to_offset"].cast(_EXACT), changed["from_offset"].cast(_EXACT))
-    return changed.append_column("difference", difference)
+    return changed.select([*KEY, "from_offset", "to_offset"]).append_column("difference", difference)
