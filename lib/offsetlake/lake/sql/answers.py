@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, WriterProperties, write_deltalake
 
 from offsetlake.lake.sql.engine import SPILLING, Engine, scratch_folder
 
@@ -20,6 +20,7 @@ MAX_ROWS_IN_MEMORY = 1 << 16
 """Rows of an answer that are kept in memory."""
 
 _NAME = "answer"
+_SMALL_GROUPS = WriterProperties(max_row_group_size=MAX_ROWS_IN_MEMORY)  # a writer keeps one in memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +98,8 @@ class PartedAnswer:
     def _write(self, following: Iterable[pa.RecordBatch]) -> None:
         """Write the rows that wait in memory, and those after them: a commit of a table takes as long as many rows."""
         batches = chain(self._waiting, following)
-        write_deltalake(self._folder, pa.RecordBatchReader.from_batches(self._schema, batches), mode="append")
+        reader = pa.RecordBatchReader.from_batches(self._schema, batches)
+        write_deltalake(self._folder, reader, mode="append", writer_properties=_SMALL_GROUPS)
         self._waiting = []
 
     def answer(self) -> SortedAnswer:
