@@ -17,7 +17,7 @@ _COLUMNS = [
 
 Needed = Callable[[pa.Table], pa.Table]
 
-_ROWS_AT_ONCE = 500_000  # approximate bound; to read each log partition by itself would read most files repeatedly
+_ROWS_AT_ONCE = 250_000  # approximate bound; to read each log partition by itself would read most files repeatedly
 
 
 def decided_until(
