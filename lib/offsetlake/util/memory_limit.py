@@ -15,7 +15,7 @@ MAX_GROWTH_BYTES = 750 << 20
 _INTERVAL_SECONDS = 0.02
 _STATM = Path("/proc/self/statm")
 
-_LARGE_BLOCK_BYTES = 1 << 20
+_LARGE_BLOCK_BYTES = 1 << 17
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # parameters of mallopt in malloc.h
 _ARENAS = 2
 _ENGINE_ALLOCATOR = "_RJEM_MALLOC_CONF"
@@ -32,7 +32,7 @@ def return_engine_memory() -> None:
 
 
 def return_large_blocks() -> None:
-    """Make the C library return each block of 1 MB or more to the system when it is freed.
+    """Make the C library return each block of 128 kB or more to the system when it is freed.
 
     By default it keeps blocks of up to 32 MB, in a heap for each thread, which smaller blocks fragment. Does nothing
     with C libraries other than that of GNU.

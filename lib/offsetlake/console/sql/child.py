@@ -12,13 +12,15 @@ import pyarrow as pa
 from offsetlake.console import forked
 from offsetlake.errors import NotEnoughMemory
 from offsetlake.lake.foreign.guard import open_verified
-from offsetlake.lake.sql.engine import SMALL
+from offsetlake.lake.sql.engine import MEMORY_LIMIT, SMALL
 from offsetlake.lake.sql.select import select
 from offsetlake.lake.sql.views import views
 from offsetlake.util.memory_limit import limited
 
 MAX_GROWTH_BYTES = 200 << 20
 """How much larger than before the process may become, which leaves the console enough of its 500 MB."""
+
+_SETTINGS = SMALL | {MEMORY_LIMIT: "128M"}  # for joins of tables of which one is large
 
 views()  # parsed once, for all queries
 
@@ -36,7 +38,7 @@ def _nothing() -> None:
 
 def run(lake: str, statement: str, max_rows: int, max_bytes: int) -> dict[str, object]:
     """Run a SELECT and return its answer, with rows of at most `max_bytes` characters."""
-    found = select(open_verified(lake), statement, SMALL)
+    found = select(open_verified(lake), statement, _SETTINGS)
     first = found.slice(0, max_rows)
     table = first if isinstance(first, pa.Table) else pa.Table.from_batches(first.to_batches(max_rows), first.schema)
     rows, size = [], 0

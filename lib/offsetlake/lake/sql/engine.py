@@ -34,8 +34,12 @@ SPILLING = {
     "datafusion.execution.batch_size": "4096",
 }
 """Settings with which sorts of any size fit into less than ENGINE_BYTES: one at a time, which takes longer."""
-SMALL = SPILLING | {MEMORY_LIMIT: "128M", "datafusion.execution.sort_spill_reservation_bytes": str(32 << 20)}
-"""Settings with which sorts and aggregations of any size need less than 200 MB; see `Engine.query` for larger joins."""
+SMALL = SPILLING | {
+    MEMORY_LIMIT: "64M",
+    "datafusion.execution.sort_spill_reservation_bytes": str(16 << 20),
+    "datafusion.execution.batch_size": "2048",
+}
+"""Settings with which sorts and aggregations of any size need less than 100 MB; see `Engine.query` for larger joins."""
 
 _DEFAULTS: dict[str, str] = {}
 _EXHAUSTED = "Resources exhausted"
