@@ -10,10 +10,11 @@ import pytest
 
 from offsetlake.console import answer_cache, answers
 from offsetlake.console.answer_cache import AnswerCache
+from offsetlake.console.background import lag_for_people, listed_groups, listed_groups_at
 from offsetlake.lake.lake import Lake
 from offsetlake.queries import questions
 from support.console.served import get, served
-from support.queries.lakes import commit, small_lake
+from support.queries.lakes import commit, end, small_lake
 
 
 def test_equal_questions_have_one_computation() -> None:
@@ -43,6 +44,28 @@ def test_the_answers_used_least_recently_are_dropped_by_size(monkeypatch: pytest
     for number in (1, 2, 1, 3, 1, 2):
         assert cache.get((number,), lambda number=number: rows(number))[0] == number
     assert calls == [1, 2, 3, 2]
+
+
+def test_answers_about_all_groups_have_each_topic_and_state_once(tmp_path: Path) -> None:
+    names, topic = [f"g{n:03}" for n in range(300)], "t" * 200
+    lake = small_lake(
+        tmp_path,
+        groups=[{"group_id": name, "state": "Stable", "subscribed_topics": [topic, "u"]} for name in names],
+        offsets=[
+            {"group_id": name, "topic": topic, "partition": 0, "committed_offset": n, "log_offset": n}
+            for n, name in enumerate(names)
+        ],
+        offset_commits=[commit(n, n, group_id=name, topic=topic, log_timestamp=n) for n, name in enumerate(names)],
+        log_ends=[end(1, 900, topic=topic, complete_run=1)],
+    )
+    newest, earlier, lags = listed_groups(lake), listed_groups_at(lake, 199), lag_for_people(lake)
+    assert [(row["group_id"], row["state"], row["subscribed_topics"]) for row in newest.to_pylist()] == [
+        (name, "Stable", [topic, "u"]) for name in names
+    ]
+    assert earlier.schema == newest.schema
+    assert [(row["group_id"], row["state"]) for row in earlier.to_pylist()] == [(name, "Empty") for name in names[:200]]
+    assert {*lags["topic"].to_pylist()} == {topic}
+    assert max(newest.nbytes, earlier.nbytes, lags.nbytes) < 20_000
 
 
 def test_a_failure_is_not_kept() -> None:

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from itertools import chain
 from typing import TypeVar
 
@@ -11,7 +10,7 @@ import pyarrow as pa
 from offsetlake.console.access import Visitor
 from offsetlake.console.answer_cache import AnswerCache
 from offsetlake.console.answer_cache import Key as CacheKey
-from offsetlake.console.background import computed
+from offsetlake.console.background import computed, listed_groups, listed_groups_at
 from offsetlake.console.state import PAGE_ROWS, PageState
 from offsetlake.lake.definitions import LAKE_VERSION
 from offsetlake.lake.foreign.guard import VerifiedLake
@@ -30,14 +29,13 @@ from offsetlake.queries.exploring.series import Series, notable_changes, series
 from offsetlake.queries.exploring.step import Step, step
 from offsetlake.queries.exploring.steps import key_steps, steps_of_few
 from offsetlake.queries.exploring.timeline import Timeline, Timelines
-from offsetlake.queries.history.as_of import groups_as_of, offsets_as_of
+from offsetlake.queries.history.as_of import offsets_as_of
 from offsetlake.queries.history.diff import diff, diff_by_group
 from offsetlake.rules.policy import RetentionPolicy
 
 MAX_NOTABLE = 20
 MAX_FOUND = 8
 MAX_LISTED = 500
-_LISTED = ["group_id", "group_type", "state", "member_count", "subscribed_topics"]
 _DECIDING = ("offset_commits", "transaction_markers", "alterations", "tombstones")
 _MAX_SHARED_RECORDS = 1 << 18  # of a group; their changes take about 5 MB
 
@@ -53,7 +51,7 @@ class Answers:
         self._timelines, self._names, self._reading = Timelines(), Names(), threading.Lock()
 
     def groups(self, state: PageState, visitor: Visitor) -> tuple[pa.Table, int] | None:
-        """Return one page of the groups that a visitor sees, with columns of `groups`, and the number on all pages.
+        """Return one page of `listed_groups` that a visitor sees, and the number of groups on all pages.
 
         With two instants, the groups that differ between them, with the columns of `diff_by_group`. None if the answer
         is still being computed.
@@ -63,10 +61,10 @@ class Answers:
         if span is not None:
             rows = self._later(self._until(lake, "diff", *span), diff_by_group, *span)
         elif at_ms is not None:
-            rows = self._later(self._until(lake, "groups", at_ms), partial(groups_as_of, columns=_LISTED), at_ms)
+            rows = self._later(self._until(lake, "groups", at_ms), listed_groups_at, at_ms)
         else:
             key = ("groups", *lake.versions("groups", "offsets").values())
-            rows = self.cache.soon(key, lambda: questions.groups(lake, columns=_LISTED))
+            rows = self.cache.soon(key, lambda: listed_groups(lake))
         if rows is None:
             return None
         if span is not None:

@@ -12,13 +12,28 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import newest_asked
 from offsetlake.lake.sql.engine import limited_memory, use_little_memory
 from offsetlake.location.locate import LakeLocation
+from offsetlake.queries import questions
 from offsetlake.queries.audits import audit
+from offsetlake.queries.history.as_of import groups_as_of
 from offsetlake.queries.lag import behind, lag_by_group, shown_status
+from offsetlake.util.columns import encoded
 
 COMMITTERS = "commit_rate"
 """The view with the groups that commit most often."""
 
 MAX_COMMITTERS = 1000
+
+_FEW, _MANY = (pa.dictionary(codes, pa.string()) for codes in (pa.int8(), pa.int32()))
+"""The types of columns of a few different texts, and of many that are repeated: one or four bytes for each value."""
+
+_LISTED = {
+    "group_id": pa.string(), "group_type": _FEW, "state": _FEW, "member_count": pa.int32(),
+    "subscribed_topics": pa.list_(_MANY), "offsets": pa.int64(),
+}  # fmt: skip
+_LAG = {
+    "group_id": pa.string(), "status": _MANY, "lag": pa.int64(), "behind": _MANY, "partitions": pa.int64(),
+    "not_ok": pa.int64(), "topic": _MANY, "partition": pa.int32(),
+}  # fmt: skip
 
 T = TypeVar("T")
 
@@ -44,6 +59,16 @@ def _compute(lake: LakeLocation, compute: Callable[..., Any], arguments: tuple[o
     return compute(open_verified(lake), *arguments)
 
 
+def listed_groups(lake: Lake) -> pa.Table:
+    """Return the columns of `questions.groups` that the page of groups shows, in half the memory."""
+    return encoded(questions.groups(lake, columns=[*_LISTED][:-1]), _LISTED)
+
+
+def listed_groups_at(lake: Lake, instant_ms: int) -> pa.Table:
+    """Return what `listed_groups` would have returned at an instant."""
+    return encoded(groups_as_of(lake, instant_ms, columns=[*_LISTED][:-1]), _LISTED)
+
+
 def committers(lake: Lake) -> pa.Table:
     """Return the first MAX_COMMITTERS rows of the view COMMITTERS."""
     rows = audit(lake, COMMITTERS, limit=MAX_COMMITTERS)
@@ -51,7 +76,7 @@ def committers(lake: Lake) -> pa.Table:
 
 
 def lag_for_people(lake: Lake) -> pa.Table:
-    """Return the rows of `lag_by_group` with the status for people, and the lag in time in the column `behind`.
+    """Return columns of `lag_by_group` with the status for people, and the lag in time in the column `behind`.
 
     A lake without recorded log end offsets has no rows.
     """
@@ -59,4 +84,5 @@ def lag_for_people(lake: Lake) -> pa.Table:
         return pa.table({"group_id": pa.array([], pa.string())})
     rows = lag_by_group(lake)
     rows = rows.append_column("behind", pa.array(behind(rows), pa.string()))
-    return rows.set_column(rows.column_names.index("status"), "status", pa.array(shown_status(rows), pa.string()))
+    rows = rows.set_column(rows.column_names.index("status"), "status", pa.array(shown_status(rows), pa.string()))
+    return encoded(rows.select([*_LAG]), _LAG)

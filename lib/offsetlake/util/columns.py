@@ -1,4 +1,4 @@
-"""Looks up values by key and by row, without an object for each row."""
+"""Looks up and encodes values of columns, without an object for each row."""
 
 from collections.abc import Mapping
 
@@ -17,3 +17,8 @@ def mapped(keys: pa.ChunkedArray, values: Mapping[str, str | None]) -> pa.Chunke
 def taken(column: pa.ChunkedArray, rows: Ints) -> pa.ChunkedArray:
     """Return the values in some rows of a column, null for the row -1."""
     return column.take(pa.array(rows, mask=rows < 0))
+
+
+def encoded(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
+    """Return rows with other types of some columns, such as dictionaries of texts of which each occurs many times."""
+    return rows.cast(pa.schema([field.with_type(types.get(field.name, field.type)) for field in rows.schema]))

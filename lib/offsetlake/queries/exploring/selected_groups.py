@@ -33,7 +33,7 @@ def selected(
     column = sort.removeprefix("-")
     names = dict.fromkeys(name for name in ("group_id", "state" if state else "", column) if name)
     with _ONE_AT_A_TIME:
-        rows = groups.select([*names]).append_column("row", pa.array(np.arange(groups.num_rows)))
+        rows = pa.table({name: _comparable(groups[name]) for name in names} | {"row": np.arange(groups.num_rows)})
         rows = visible(like(rows, pattern))
         if state:
             rows = rows.filter(pc.equal(rows["state"], state))
@@ -41,3 +41,8 @@ def selected(
             order = [(column, "descending" if sort.startswith("-") else "ascending"), ("group_id", "ascending")]
             rows = rows.sort_by(order[: 1 if column == "group_id" else 2])
         return rows["row"]
+
+
+def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column that Arrow can sort together with others: without a dictionary."""
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
