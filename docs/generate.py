@@ -12,7 +12,7 @@ from typing import Any
 from typer.main import get_command
 
 from offsetlake.cli.app import app
-from offsetlake.lake.definitions import TABLES, TableDefinition, definition
+from offsetlake.lake.definitions import TABLES, ColumnDefinition, TableDefinition, definition
 
 CLI_START = """\
 # CLI reference
@@ -104,10 +104,15 @@ def _table(table: TableDefinition) -> Iterator[str]:
     yield from ("", "| Column | Type | Null | Description |", "|---|---|---|---|")
     for column in table.columns:
         null = "yes" if column["nullable"] else ""
-        yield f"| `{column['name']}` | `{_type(column['type'])}` | {null} | {_cell(column['comment'] or '')} |"
+        yield f"| `{column['name']}` | `{_type(column['type'])}` | {null} | {_cell(_meaning(column))} |"
     if table.checks:
         yield from ("", "| Constraint | Condition |", "|---|---|")
         yield from (f"| `{check['name']}` | {_code(check['sql'])} |" for check in table.checks)
+
+
+def _meaning(column: ColumnDefinition) -> str:
+    values = "; ".join(f"`{value}`: {words}" for value, words in column.get("values", {}).items())
+    return f"{column['comment']}. {values}" if values else column["comment"]
 
 
 def _type(delta: Any) -> str:

@@ -113,7 +113,7 @@ def test_a_slider_edits_the_policy_and_shows_its_effect(address: str, window: Br
     window.run("document.getElementById('days').focus()")
     window.press(RIGHT)
     window.await_true("return new URL(location).searchParams.get('policy').includes('default = \"3d\"')")
-    window.await_true("return document.getElementById('command').textContent.includes('--retention=72h')")
+    window.await_true("return document.getElementById('command').textContent.includes('--retention=3d')")
     assert window.run("return document.getElementById('chosen-days').textContent") == "3"
     assert "4 offsets of 4 groups would expire now" in window.run("return document.getElementById('effect').innerText")
 

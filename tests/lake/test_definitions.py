@@ -108,8 +108,9 @@ def test_definition_has_known_fields_only(table: str) -> None:
     stored = json.loads((DEFINITIONS / f"{table}.json").read_text(encoding="utf-8"))
     assert stored.keys() == {"name", "comment", "columns", "checks", "properties"}
     for column in stored["columns"]:
-        assert column.keys() - {"repeats"} == {"name", "type", "nullable", "comment", "since"}
+        assert column.keys() - {"repeats", "values"} == {"name", "type", "nullable", "comment", "since"}
         assert column["type"] == "string" or "repeats" not in column
+        assert all(value in column["comment"] for value in column.get("values", {}))
     assert {frozenset(check) for check in stored["checks"]} <= {frozenset({"name", "sql", "since"})}
     names = [column["name"] for column in stored["columns"]]
     indexed = stored["properties"].get("delta.dataSkippingStatsColumns", names[0]).split(",")

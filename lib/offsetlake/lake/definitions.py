@@ -47,6 +47,8 @@ class ColumnDefinition(TypedDict):
     comment: str
     since: int
     """The lake version that added the column."""
+    values: NotRequired[dict[str, str]]
+    """What the values mean, for columns with few different values."""
     repeats: NotRequired[bool]
     """Whether files store the strings as dictionaries."""
 
@@ -78,6 +80,10 @@ class TableDefinition:
     def column_comments(self) -> dict[str, str]:
         """The comments of the columns by name, in the order of the table."""
         return {column["name"]: column["comment"] for column in self.columns}
+
+    def values(self, column: str) -> dict[str, str]:
+        """Return what each value of a column means, if the definition says so."""
+        return next(each for each in self.columns if each["name"] == column).get("values", {})
 
     @property
     def repeating(self) -> list[str]:

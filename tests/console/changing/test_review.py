@@ -21,6 +21,7 @@ from offsetlake.pipeline.changes.cleanup import plan_cleanup_of_orphans
 from offsetlake.queries import questions
 from offsetlake.queries.review import orphans, planned_tombstones
 from offsetlake.rules.policy import RetentionPolicy
+from offsetlake.rules.retention import EXPIRING, RULES
 from offsetlake.util.times import to_ms
 from support.console.changes import copied, form_token, submit
 from support.console.served import Page, gate, get, post, running, served
@@ -414,11 +415,12 @@ def test_groups_are_filtered_by_pattern_rule_and_permission(bench: Workbench, tm
             "old-2",
             "old-2",
         ]
-        options = re.findall(r"<option[^>]*>(\w+)</option>", get(port, "/review").text)
+        options = re.findall(r'<option value="(\w+)">\1: ', get(port, "/review").text)
         assert options == [
-            "topic_deleted", "explicit", "group_empty", "unsubscribed", "commit_age",
+            *(name for name, expires in zip(RULES, EXPIRING, strict=True) if expires),
             "nothing_left", "share_idle", "cleanup",
         ]  # fmt: skip
+        assert "nothing_left: the group is empty, and has no offsets or only offsets that expire" in page.text
         assert [row[1] for row in Page(get(port, "/review?rule=nothing_left").text).rows if row[1] == "old-1"] == [
             "old-1"
         ]

@@ -25,16 +25,14 @@ from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import Text
 from offsetlake.console.state import PAGE_ROWS, PageState, at_base, command_line
 from offsetlake.errors import BadRequest
-from offsetlake.rules.retention import EXPIRING, RULES
+from offsetlake.lake.definitions import definition
 
 _FIRST = (
     "group_id", "why", UNUSED_TOPICS, "offsets", "since_timestamp", "idle_ms", "topic", "partition", "committed_offset",
     "rule", "clock", "clock_timestamp", "retention_ms",
 )  # fmt: skip
 _OMITTED = {"run_id", "outcome", "judged_offset", "group_type", "record_type", "value_version"}
-_RULES = (
-    *(rule for rule, expires in zip(RULES, EXPIRING, strict=True) if expires), "nothing_left", "share_idle", "cleanup",
-)  # fmt: skip
+_RULES = definition("tombstones").values("rule")
 
 
 def add_routes(app: FastAPI, answers: Answers, lake: str, bench: Workbench | None) -> None:
