@@ -247,3 +247,15 @@ def test_a_verified_lake_keeps_its_tables_until_they_change(lake: Lake, monkeypa
         verified.open()
     with pytest.raises(TableChanged, match="table offsets"):
         verified.open()
+
+
+def test_a_verified_lake_is_read_at_the_versions_at_which_it_was_opened(lake: Lake) -> None:
+    verified = guard.VerifiedLake(lake.location)
+    first, versions = verified.open(), lake.versions()
+    optimize(lake, "offsets")
+    assert first.versions() == versions
+    assert first.delta_table("offsets").version() == versions["offsets"]
+    newest = verified.open()
+    assert newest.versions() == lake.versions() == versions | {"offsets": versions["offsets"] + 1}
+    assert newest.delta_table("offsets").version() == versions["offsets"] + 1
+    assert first.delta_table("offsets", version=0).version() == 0

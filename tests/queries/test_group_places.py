@@ -8,8 +8,8 @@ import pytest
 from deltalake import write_deltalake
 
 from offsetlake.lake.commits import ours
+from offsetlake.lake.foreign.guard import VerifiedLake
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.open_tables import KeptTables
 from offsetlake.queries import group_places as module
 from offsetlake.queries.questions import log_partitions_of
 from support.queries.lakes import commit, small_lake
@@ -39,13 +39,28 @@ def answers(lake: Lake) -> list[list[int]]:
 
 @pytest.mark.parametrize("kept", [False, True])
 def test_the_log_partitions_of_groups(lake: Lake, monkeypatch: pytest.MonkeyPatch, *, kept: bool) -> None:
-    repeated = Lake.open(lake.location, KeptTables() if kept else None)
+    verified = VerifiedLake(lake.location)
+    repeated = verified.open() if kept else lake
     expected = [[0, 7], [3], [0, 3, 7], [], [], [0, 3, 7]]
     assert answers(repeated) == expected
     read: list[str] = []
     real = module.file_batches
     monkeypatch.setattr(module, "file_batches", lambda *given: read.append(given[2]) or real(*given))
     add(lake, "a", 8)
+    repeated = verified.open() if kept else lake
     assert log_partitions_of(repeated, ["a"]) == [0, 7, 8]
     assert answers(repeated)[0] == [0, 7, 8]
     assert len(read) == 1
+
+
+def test_the_files_of_tables_that_stay_open_are_listed_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed: list[str] = []
+    real = module.active_files
+    monkeypatch.setattr(module, "active_files", lambda *given: listed.append(given[1]) or real(*given))
+    verified = VerifiedLake(lake.location)
+    first = verified.open()
+    assert [log_partitions_of(opened, ["a"]) for opened in (first, first, verified.open())] == [[0, 7]] * 3
+    assert listed == ["offset_commits", "group_records"]
+    add(lake, "a", 8)
+    assert log_partitions_of(verified.open(), ["a"]) == [0, 7, 8]
+    assert log_partitions_of(first, ["a"]) == [0, 7]

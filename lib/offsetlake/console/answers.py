@@ -11,9 +11,9 @@ from offsetlake.console.access import Visitor
 from offsetlake.console.answer_cache import AnswerCache
 from offsetlake.console.answer_cache import Key as CacheKey
 from offsetlake.console.background import computed, listed_groups, listed_groups_at
+from offsetlake.console.page_lake import PageLake
 from offsetlake.console.state import PAGE_ROWS, PageState
 from offsetlake.lake.definitions import LAKE_VERSION
-from offsetlake.lake.foreign.guard import VerifiedLake
 from offsetlake.lake.history_files import ALL_RUNS, history_files
 from offsetlake.lake.lake import Lake
 from offsetlake.location.locate import LakeLocation
@@ -22,7 +22,7 @@ from offsetlake.queries.exploring.changes import classified
 from offsetlake.queries.exploring.commits import Filters, commits_page, matching, parse_position
 from offsetlake.queries.exploring.group_state import Row, expiry, group_at, group_now
 from offsetlake.queries.exploring.keys import Key
-from offsetlake.queries.exploring.names import KINDS, Names, committed_to, events_by, memberships
+from offsetlake.queries.exploring.names import KINDS, Names, committed_to, events_by, members_by_client, memberships
 from offsetlake.queries.exploring.packed import PackedChanges
 from offsetlake.queries.exploring.selected_groups import selected
 from offsetlake.queries.exploring.series import Series, notable_changes, series
@@ -46,7 +46,7 @@ class Answers:
     """Queries over one lake. Methods block, and may be called by several threads."""
 
     def __init__(self, location: LakeLocation) -> None:
-        self._location, self._lake = location, VerifiedLake(location)
+        self._location, self._lake = location, PageLake(location)
         self.cache = AnswerCache()
         self._timelines, self._names, self._reading = Timelines(), Names(), threading.Lock()
 
@@ -241,7 +241,10 @@ class Answers:
         The events are those up to the instant, or between the two; the memberships are the newest ones.
         """
         events = self.rows(lambda lake: events_by(lake, principal, client_id, MAX_LISTED, *state.period_ms))
-        members = self.rows(lambda lake: memberships(lake, client_id, MAX_LISTED))
+        lake = self.open()
+        key = ("members by client", *lake.versions("group_members").values())
+        every = self.cache.get(key, lambda: members_by_client(lake))
+        members = self.cache.run(lambda: memberships(lake, client_id, MAX_LISTED, every))
         return visitor.visible(events), visitor.visible(members)
 
     @staticmethod
@@ -267,7 +270,7 @@ class Answers:
         return found
 
     def open(self) -> Lake:
-        """Return the lake; raise TableChanged if another program changed a table."""
+        """Return the lake as it was when the page began; raise TableChanged if another program changed a table."""
         return self._lake.open()
 
     @staticmethod

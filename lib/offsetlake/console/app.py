@@ -15,6 +15,7 @@ from offsetlake.console.answers import Answers
 from offsetlake.console.changing.workbench import Workbench
 from offsetlake.console.dashboard import DASHBOARD
 from offsetlake.console.hosts import is_local
+from offsetlake.console.page_lake import OPENED
 from offsetlake.console.pages import render
 from offsetlake.console.routes import (
     changes,
@@ -115,6 +116,7 @@ class CheckedRequests:
         requested, app = Headers(scope=scope), self.app
         BASE.set(scope.get("root_path", ""))
         DASHBOARD.set(self._dashboard)
+        OPENED.set({} if scope["method"] in _SAFE_METHODS else None)
         if self._only_local and not is_local(requested.get("host", "")):
             await _MISDIRECTED(scope, receive, send_with_headers)
         elif scope["method"] not in _SAFE_METHODS and not is_same_origin(requested):

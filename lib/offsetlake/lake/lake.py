@@ -14,7 +14,8 @@ from offsetlake.errors import LakeUnusable
 from offsetlake.lake.commits import DeltaLog, newest_version, ours
 from offsetlake.lake.creation import make_tables, refuse_other_content
 from offsetlake.lake.definitions import FORMER_NAMES, LAKE_VERSION, TABLES
-from offsetlake.lake.open_tables import KeptTables, OpenTables
+from offsetlake.lake.kept_tables import PinnedTables
+from offsetlake.lake.open_tables import OpenTables
 from offsetlake.lake.sql.engine import Engine
 from offsetlake.lake.sql.views import named_in, needed
 from offsetlake.location.locate import LakeLocation, locate
@@ -31,8 +32,8 @@ class Lake:
     lock writes to them. A commit of another program during that time is found before the next cycle.
     """
 
-    def __init__(self, location: LakeLocation, kept: KeptTables | None = None) -> None:
-        self.location, self.kept = locate(location).absolute(), kept
+    def __init__(self, location: LakeLocation, pinned: PinnedTables | None = None) -> None:
+        self.location, self.pinned = locate(location).absolute(), pinned
         self._version = 0
         self._lease: Lease | None = None
         self._tables: OpenTables | None = None
@@ -44,9 +45,9 @@ class Lake:
         return Lake, (self.location,)
 
     @classmethod
-    def open(cls, location: LakeLocation, kept: KeptTables | None = None) -> "Lake":
+    def open(cls, location: LakeLocation) -> "Lake":
         """Return a lake for reading; raise LakeUnusable if there is none or a newer program made it."""
-        lake = cls(location, kept)
+        lake = cls(location)
         if lake.version() == 0:
             raise LakeUnusable(f"no lake in {location}: `offsetlake run --lake {location} --log FOLDER` creates one")
         return lake
@@ -69,7 +70,7 @@ class Lake:
 
     def version(self) -> int:
         """Return the version of the lake, 0 if there is no lake yet; raises LakeUnusable."""
-        if self._lease and self._version:
+        if (self._lease or self.pinned) and self._version:
             return self._version
         try:
             content = self.location.read(_MARKER)
@@ -109,8 +110,8 @@ class Lake:
         with self.location.errors():
             if self._tables:
                 return self._tables.table(table, version)
-            if self.kept:
-                return self.kept.table(table, version, self.delta_log(table), self._open_table)
+            if self.pinned:
+                return self.pinned.table(table, version, self._open_table)
             return self._open_table(table, version)
 
     def without_rows(self, table: str, version: int | None = None) -> DeltaTable:
@@ -166,7 +167,8 @@ class Lake:
 
     def versions(self, *tables: str) -> dict[str, int]:
         """Return the Delta versions of the named tables, by default of all tables."""
-        return {table: self._version_of(table) for table in tables or self.tables()}
+        pinned = self.pinned.versions if self.pinned else {}
+        return {name: pinned[name] if name in pinned else self._version_of(name) for name in tables or self.tables()}
 
     def _version_of(self, table: str) -> int:
         """Return the Delta version of a table by the names in its log; opening the table would read the entries."""
@@ -217,10 +219,8 @@ class Lake:
         if views:
             self.check_up_to_date()
         replaced = replacements or {}
-        opened = {
-            table: replaced[table] if table in replaced else self.delta_table(table, versions.get(table))
-            for table in registered
-        }
+        opened = {table: self.delta_table(table, versions.get(table)) for table in registered - replaced.keys()}
+        opened |= {table: replaced[table] for table in registered & replaced.keys()}
         return Engine(opened, views, only, settings)
 
     def count(self, table: str, condition: str = "true") -> int:

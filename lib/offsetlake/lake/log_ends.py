@@ -17,9 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.lake.files import active_files
+from offsetlake.lake.files import active_files, table_schema
 from offsetlake.lake.history_files import file_dataset
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.sql.catalogs import standard_text
 from offsetlake.util.row_codes import Ints, order_codes
 
 PARTITION = ("topic", "partition")
@@ -131,9 +132,7 @@ def rows_until(lake: Lake, run: int, through: int, topics: Collection[str] | Non
     `run` 0 means all rows; `topics` limits the rows of partitions.
     """
     first = _complete_run(lake, run) if run else 0
-    topic = pc.field("topic")
-    where = None if topics is None else topic.is_null() | topic.isin(pa.array(sorted(topics), pa.string()))
-    rows = _rows(lake, None, first, through, where)
+    rows = _rows(lake, None, first, through) if topics is None else _rows_of_topics(lake, first, through, topics)
     is_ask = pc.is_null(rows["topic"])
     changes = rows.filter(pc.invert(is_ask))
     changes = changes.sort_by([(name, "ascending") for name in (*PARTITION, "ingest_run")])
@@ -163,6 +162,18 @@ def first_timestamps(lake: Lake) -> dict[tuple[str, int], int]:
     rows = _rows(lake, [*PARTITION, "asked_timestamp"], where=pc.field("topic").is_valid())
     firsts = rows.group_by(PARTITION).aggregate([("asked_timestamp", "min")]).to_pylist()
     return {(row["topic"], row["partition"]): row["asked_timestamp_min"] for row in firsts}
+
+
+def _rows_of_topics(lake: Lake, first: int, last: int, topics: Collection[str]) -> pa.Table:
+    """Return the rows of some ingests without a topic, and those of some topics.
+
+    The engine compares texts of most rows that it omits in a third of the time that a dataset of Arrow takes.
+    """
+    known, schema = lake.columns("log_ends"), table_schema("log_ends")
+    columns = ", ".join(name if name in known else f"CAST(NULL AS BIGINT) AS {name}" for name in schema.names)
+    named = ", ".join(map(standard_text, sorted(topics))) or "NULL"
+    where = f"ingest_run BETWEEN {first} AND {last} AND (topic IS NULL OR topic IN ({named}))"
+    return lake.query(f"SELECT {columns} FROM log_ends WHERE {where}", "log_ends").cast(schema)  # noqa: S608
 
 
 def _complete_run(lake: Lake, run: int) -> int:

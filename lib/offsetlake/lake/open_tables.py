@@ -16,7 +16,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from offsetlake.errors import LakeBusy
-from offsetlake.lake.commits import FENCE, DeltaLog, entry_name, newest_version
+from offsetlake.lake.commits import FENCE, entry_name, newest_version
 from offsetlake.location.location import Lease, Location
 
 _LAST_CHECKPOINT = "_last_checkpoint"
@@ -142,24 +142,6 @@ class TableLog:
         """Read the log again at its next use, because others have changed it."""
         self._table, self._listed_after = None, None
         (self._copy / _LAST_CHECKPOINT).unlink(missing_ok=True)
-
-
-class KeptTables:
-    """Tables that stay open until there is a newer version of them; several threads may share them."""
-
-    def __init__(self) -> None:
-        self._tables: dict[str, DeltaTable] = {}
-
-    def table(
-        self, name: str, version: int | None, log: DeltaLog, open_table: Callable[[str, int | None], DeltaTable]
-    ) -> DeltaTable:
-        """Return a table at a version, or at the newest one in its log; `open_table` opens it if it is not open."""
-        newest, kept = newest_version(log.names()), self._tables.get(name)
-        if newest < 0 or version not in (None, newest):
-            return open_table(name, version)
-        if kept is None or kept.version() != newest:
-            self._tables[name] = kept = open_table(name, newest)
-        return kept
 
 
 class OpenTables:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import is_
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,8 @@ class _Places:
 
 
 _KNOWN: dict[_Files, _Places] = {}
+_LISTED: dict[str, tuple[Sequence[object], _Files]] = {}
+"""By the place of a lake whose tables stay open: the tables of history at their last version, and their files."""
 _READING = threading.Lock()
 
 
@@ -45,7 +48,7 @@ def group_places(lake: Lake, groups: Collection[str], condition: str) -> list[in
         _KNOWN.clear()
     places = _KNOWN.setdefault(files, _Places())
     if places.every is None and names not in places.answers:
-        if len(places.answers) >= _MAX_APART or lake.kept:
+        if len(places.answers) >= _MAX_APART or lake.pinned:
             with _READING:  # other threads wait for the answer instead of reading the same
                 places.every = _every_place(lake, files) if places.every is None else places.every
         else:
@@ -69,7 +72,16 @@ def in_log_partitions(partitions: Iterable[int]) -> str:
 
 
 def _files(lake: Lake) -> _Files:
-    return frozenset((table, file["path"]) for table in _TABLES for file in active_files(lake, table))
+    """Return the files of history, which are listed once of tables that stay open."""
+    place, tables = str(lake.location), [lake.without_rows(name) for name in _TABLES]
+    listed = _LISTED.get(place) if lake.pinned else None
+    if listed is not None and all(map(is_, listed[0], tables)):
+        return listed[1]
+    opened = zip(_TABLES, tables, strict=True)
+    files = frozenset((name, file["path"]) for name, table in opened for file in active_files(lake, name, table))
+    if lake.pinned:
+        _LISTED[place] = tables, files
+    return files
 
 
 def _placed(lake: Lake, condition: str) -> pa.Table:

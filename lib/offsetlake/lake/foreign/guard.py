@@ -13,8 +13,8 @@ from offsetlake.lake.commits import Commit, Findings, follow
 from offsetlake.lake.definitions import STATE, current_name, definition
 from offsetlake.lake.files import renamed_columns
 from offsetlake.lake.foreign.layout import lay_out
+from offsetlake.lake.kept_tables import KeptTables, PinnedTables
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.open_tables import KeptTables
 from offsetlake.location.locate import LakeLocation
 
 """The state tables, which can be rebuilt from history."""
@@ -61,13 +61,13 @@ class VerifiedLake:
         self._verified: dict[str, int] = {}
 
     def open(self) -> Lake:
-        """Return the lake as `open_verified` does."""
-        lake = Lake.open(self._location, self._tables)
+        """Return the lake as `open_verified` does, with its tables at the versions that they have now."""
+        lake = Lake.open(self._location)
         versions = lake.versions()
         if versions != self._verified:
             refuse_changed(lake)
             self._verified = versions
-        return lake
+        return Lake(lake.location, PinnedTables(self._tables, versions))
 
 
 def refuse_changed(lake: Lake, *tables: str) -> dict[str, Findings]:

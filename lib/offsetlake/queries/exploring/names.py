@@ -3,8 +3,11 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from offsetlake.lake.files import active_files
 from offsetlake.lake.history_files import file_batches
@@ -20,6 +23,13 @@ _NAMES = {
     "group_members": {"client_id": "client"},
 }
 """By table, the kind of name in each column."""
+
+_MEMBERSHIP = ("group_id", "member_id", "client_host", "subscribed_topics")
+_ORDER = "group_id, member_id"
+_MAX_MEMBERS = 100_000  # which take about 60 MB while they are sorted
+_ROWS_A_GROUP = 1 << 11
+
+Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(slots=True)
@@ -91,11 +101,30 @@ def events_by(
     return lake.query(f"SELECT * FROM audit_events WHERE {where} {order} LIMIT {limit}", "audit_events")  # noqa: S608
 
 
-def memberships(lake: Lake, client_id: str, limit: int) -> pa.Table:
-    """Return the members with a client id: group_id, member_id, client_host, subscribed_topics; by group."""
-    columns = "group_id, member_id, client_host, subscribed_topics"
-    where = f"WHERE client_id = {quoted(client_id)} ORDER BY group_id, member_id LIMIT {limit}"
-    return lake.query(f"SELECT {columns} FROM group_members {where}", "group_members")  # noqa: S608
+def members_by_client(lake: Lake) -> Bytes | None:
+    """Return what `memberships` needs of all members: a Parquet file sorted by client id; None if they are many.
+
+    The table has a file for each log partition, and the members with a client id can be in all of them.
+    """
+    if lake.count("group_members") > _MAX_MEMBERS:
+        return None
+    columns = ", ".join(_MEMBERSHIP)
+    rows = lake.query(f"SELECT client_id, {columns} FROM group_members ORDER BY client_id, {_ORDER}", "group_members")  # noqa: S608
+    file = pa.BufferOutputStream()
+    pq.write_table(rows, file, compression="zstd", row_group_size=_ROWS_A_GROUP)
+    return np.frombuffer(file.getvalue(), np.uint8)
+
+
+def memberships(lake: Lake, client_id: str, limit: int, members: Bytes | None = None) -> pa.Table:
+    """Return the members with a client id: group_id, member_id, client_host, subscribed_topics; by group.
+
+    `members` is what `members_by_client` returned; without it, the table is read.
+    """
+    if members is not None:
+        file = pa.BufferReader(pa.py_buffer(members))
+        return pq.read_table(file, columns=[*_MEMBERSHIP], filters=pc.field("client_id") == client_id).slice(0, limit)
+    where = f"WHERE client_id = {quoted(client_id)} ORDER BY {_ORDER} LIMIT {limit}"
+    return lake.query(f"SELECT {', '.join(_MEMBERSHIP)} FROM group_members {where}", "group_members")  # noqa: S608
 
 
 def committed_to(lake: Lake, topic: str, limit: int, instant_ms: int | None = None) -> pa.Table:
