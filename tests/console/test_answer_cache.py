@@ -1,5 +1,6 @@
 """Answers are computed once for all who ask, dropped by size, and never delay a page."""
 
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +14,7 @@ from offsetlake.console.answer_cache import AnswerCache
 from offsetlake.console.background import lag_for_people, listed_groups, listed_groups_at
 from offsetlake.lake.lake import Lake
 from offsetlake.queries import questions
+from offsetlake.util.times import to_iso
 from support.console.served import get, served
 from support.queries.lakes import commit, end, small_lake
 
@@ -127,3 +129,23 @@ def test_the_page_of_groups_does_not_wait_for_its_rows(tmp_path: Path, monkeypat
         while "retry-after" in (answer := get(port, "/")).headers:
             assert answer.status == 200
         assert "0 groups" in answer.text
+
+
+@pytest.mark.slow
+def test_charts_of_other_periods_do_not_read_the_log_ends_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [commit(n, n, log_timestamp=1000 * n) for n in range(1, 9)]
+    lake = small_lake(tmp_path, offset_commits=rows, log_ends=[end(2, 30, complete_run=1), end(4, 50, complete_run=1)])
+    original, reads = answers.recorded_ends, list[tuple[str, int]]()
+
+    def counting(opened: Lake, topic: str, partition: int) -> object:
+        reads.append((topic, partition))
+        return original(opened, topic, partition)
+
+    monkeypatch.setattr(answers, "recorded_ends", counting)
+    with served(lake.location.path) as port:
+        for since, expected in ((0, [30, 50]), (3000, [50]), (5000, [])):
+            chart = get(port, f"/series?group=g&topic=t&partition=0&since={to_iso(since)}")
+            assert json.loads(chart.text)["ends"]["offset"] == expected
+    assert reads == [("t", 0)]

@@ -18,14 +18,14 @@ from offsetlake.lake.history_files import ALL_RUNS, history_files
 from offsetlake.lake.lake import Lake
 from offsetlake.location.locate import LakeLocation
 from offsetlake.queries import questions
-from offsetlake.queries.exploring.changes import classified
+from offsetlake.queries.exploring.changes import Changes, classified
 from offsetlake.queries.exploring.commits import Filters, commits_page, matching, parse_position
 from offsetlake.queries.exploring.group_state import Row, expiry, group_at, group_now
 from offsetlake.queries.exploring.keys import Key
 from offsetlake.queries.exploring.names import KINDS, Names, committed_to, events_by, members_by_client, memberships
-from offsetlake.queries.exploring.packed import PackedChanges
+from offsetlake.queries.exploring.packed import PackedInts, packed
 from offsetlake.queries.exploring.selected_groups import selected
-from offsetlake.queries.exploring.series import Series, notable_changes, series
+from offsetlake.queries.exploring.series import Series, notable_changes, recorded_ends, series
 from offsetlake.queries.exploring.step import Step, step
 from offsetlake.queries.exploring.steps import key_steps, steps_of_few
 from offsetlake.queries.exploring.timeline import Timeline, Timelines
@@ -145,9 +145,7 @@ class Answers:
         changes = self._group_changes(state, visitor)
         return self._kept(
             "notable", state, visitor,
-            lambda lake: notable_changes(
-                lake, state.group, *state.period_ms, MAX_NOTABLE, None if changes is None else changes.unpacked()
-            ),
+            lambda lake: notable_changes(lake, state.group, *state.period_ms, MAX_NOTABLE, changes),
         )  # fmt: skip
 
     def members(self, state: PageState, visitor: Visitor) -> tuple[Row | None, Sequence[Row]]:
@@ -164,13 +162,16 @@ class Answers:
 
     def series(self, state: PageState, visitor: Visitor) -> Series:
         """Return what the chart of a partition shows; raises BadRequest as `commits`."""
-        changes = self._changes(state, visitor)
+        changes, (topic, partition) = self._changes(state, visitor), (state.topic, state.partition)
+        newest = self.open()
+        key = ("ends", topic, partition, *newest.versions().values())
+        ends = self.cache.get(key, lambda: recorded_ends(newest, topic, partition))
 
         def query(lake: Lake) -> Series:
-            with changes.unpacked_of(state.topic, state.partition) as unpacked:
-                found = series(lake, state.group, state.topic, state.partition, *state.period_ms, unpacked)
+            own = changes.of(topic, partition)
+            found = series(lake, state.group, topic, partition, *state.period_ms, own, ends)
             if not found.steps.num_rows:
-                questions.check_committed(lake, state.group, state.topic, state.partition)
+                questions.check_committed(lake, state.group, topic, partition)
             return found
 
         return self._kept("series", state, visitor, query)
@@ -179,34 +180,31 @@ class Answers:
         """Return what is known about the record `record`; raises BadRequest if it is not one of the partition."""
         position = parse_position(state.record)
         changes, offset = self._changes(state, visitor), (state.topic, state.partition)
+        return self._kept(
+            "step", state, visitor, lambda lake: step(lake, state.group, *offset, *position, changes.of(*offset))
+        )
 
-        def query(lake: Lake) -> Step:
-            with changes.unpacked_of(*offset) as unpacked:
-                return step(lake, state.group, *offset, *position, unpacked)
-
-        return self._kept("step", state, visitor, query)
-
-    def _changes(self, state: PageState, visitor: Visitor) -> PackedChanges:
+    def _changes(self, state: PageState, visitor: Visitor) -> Changes[PackedInts]:
         """Return the changes of a partition, or of the whole group, which its charts and explanations share."""
         of_group = self._group_changes(state, visitor)
         if of_group is not None:
             return of_group
         lake, key = self.open(), Key(state.group, state.topic, state.partition)
-        found: PackedChanges = self.cache.get(
-            ("changes", key, *_versions(lake)), lambda: PackedChanges.of(classified(lake, key, key_steps(lake, key)))
+        found: Changes[PackedInts] = self.cache.get(
+            ("changes", key, *_versions(lake)), lambda: packed(classified(lake, key, key_steps(lake, key)))
         )
         return found
 
-    def _group_changes(self, state: PageState, visitor: Visitor) -> PackedChanges | None:
+    def _group_changes(self, state: PageState, visitor: Visitor) -> Changes[PackedInts] | None:
         """Return the changes of a group, which its page and those of its partitions share; None if they are many."""
         lake, key = self.open(), Key(state.group)
         self._check_visible(lake, state, visitor)
 
-        def changes() -> PackedChanges | None:
+        def changes() -> Changes[PackedInts] | None:
             steps = steps_of_few(lake, key, _MAX_SHARED_RECORDS)
-            return None if steps is None else PackedChanges.of(classified(lake, key, steps))
+            return None if steps is None else packed(classified(lake, key, steps))
 
-        found: PackedChanges | None = self.cache.get(("changes", key, *_versions(lake)), changes)
+        found: Changes[PackedInts] | None = self.cache.get(("changes", key, *_versions(lake)), changes)
         return found
 
     def search(self, text: str, visitor: Visitor) -> list[tuple[str, str]]:

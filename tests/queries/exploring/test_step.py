@@ -2,13 +2,19 @@
 
 import json
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from offsetlake.errors import BadRequest
 from offsetlake.queries import questions
+from offsetlake.queries.exploring import step as step_module
+from offsetlake.queries.exploring.changes import classified
 from offsetlake.queries.exploring.group_state import expiry, group_at, group_now
+from offsetlake.queries.exploring.keys import Key
+from offsetlake.queries.exploring.packed import packed
 from offsetlake.queries.exploring.step import step
+from offsetlake.queries.exploring.steps import key_steps
 from offsetlake.rules.policy import Override, RetentionPolicy
 from support.queries.lakes import commit, marker, small_lake, tombstone
 
@@ -178,3 +184,21 @@ def test_what_keeps_offsets_is_as_in_the_view(tmp_path: Path) -> None:
     assert {kept for kept, _, _ in found.values()} == {
         None, "no_group", "share_group", "active_group", "subscribed", "pending_transaction",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_steps_among_many_have_their_neighbours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_packed: bool
+) -> None:
+    monkeypatch.setattr(step_module, "_ROWS_AT_ONCE", 7)
+    random = Random(3)
+    values = [1000 + n + random.choice([0] * 9 + [-40]) for n in range(200)]
+    lake = small_lake(tmp_path, offset_commits=[commit(3 * n, value) for n, value in enumerate(values)])
+    changes = classified(lake, Key("g", "t", 0), key_steps(lake, Key("g", "t", 0)))
+    for n in (0, *(n for n in range(1, 200) if values[n] < values[n - 1]), 199):
+        found = step(lake, "g", "t", 0, 0, 3 * n, packed(changes) if is_packed else changes)
+        around = [None if row is None else row["log_offset"] for row in (found.before, found.after)]
+        assert around == [3 * n - 3 if n else None, 3 * n + 3 if n < 199 else None]
+        later = (3 * m for m in range(n + 1, 200) if n and values[m] >= values[n - 1])
+        reached = next(later, None) if n and values[n] < values[n - 1] else None
+        assert (None if found.caught_up is None else found.caught_up["log_offset"]) == reached

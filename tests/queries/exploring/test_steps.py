@@ -1,6 +1,7 @@
 """The steps and changes of an offset as arrays are those of the views, however it was committed."""
 
 from dataclasses import fields
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,8 +12,10 @@ import pytest
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.exploring.changes import Row, classified, rows_of
 from offsetlake.queries.exploring.keys import Key
-from offsetlake.queries.exploring.packed import PackedChanges, PackedInts
+from offsetlake.queries.exploring.packed import PackedInts, packed
+from offsetlake.queries.exploring.series import notable_changes, series
 from offsetlake.queries.exploring.steps import NONE, Steps, key_steps, steps_in_portions, steps_of_few
+from offsetlake.util.row_codes import Ints
 from support.queries.lakes import commit, marker, small_lake, tombstone
 
 KEY = Key("g", "t", 0)
@@ -64,8 +67,8 @@ def random_lake(path: Path, seed: int) -> Lake:
     return small_lake(path, **history, alterations=changed, tombstones=decided)
 
 
-def changes_of(lake: Lake, key: Key, steps: Steps) -> list[Row]:
-    return rows_of(lake, key, classified(lake, key, steps))
+def changes_of(lake: Lake, key: Key, steps: Steps[Ints]) -> list[Row]:
+    return rows_of(key, classified(lake, key, steps))
 
 
 def nulls(values: Any) -> list[int | None]:
@@ -97,7 +100,8 @@ def test_steps_and_changes_of_a_group(tmp_path: Path, seed: int) -> None:
     assert sorted(portions, key=lambda row: row["log_offset"]) == changes.to_pylist()
     assert (steps_of_few(lake, key, lake.count("offset_commits")) is None, steps_of_few(lake, key, 9)) == (False, None)
     of_offset = classified(lake, key, key_steps(lake, key)).of("t", 0)
-    assert changes_of(lake, KEY, of_offset.steps) == changes_of(lake, KEY, key_steps(lake, KEY))
+    every = of_offset.at(np.arange(len(of_offset.kinds)))
+    assert rows_of(KEY, every) == changes_of(lake, KEY, key_steps(lake, KEY))
     assert of_offset.kinds.tolist() == classified(lake, KEY, key_steps(lake, KEY)).kinds.tolist()
 
 
@@ -105,27 +109,69 @@ def test_steps_and_changes_of_a_group(tmp_path: Path, seed: int) -> None:
 def test_changes_are_the_same_after_packing(tmp_path: Path, seed: int) -> None:
     lake, key = random_lake(tmp_path, seed), Key("g")
     changes = classified(lake, key, key_steps(lake, key))
-    unpacked = PackedChanges.of(changes).unpacked()
-    assert unpacked.steps.offsets == changes.steps.offsets
-    assert unpacked.kinds.tolist() == changes.kinds.tolist()
+    small = packed(changes)
+    assert (small.steps.offsets, small.kinds.tolist()) == (changes.steps.offsets, changes.kinds.tolist())
+    every = small.at(np.arange(len(changes.kinds)))
+    assert rows_of(key, every) == rows_of(key, changes)
     for field in fields(Steps)[1:]:
-        values, expected = getattr(unpacked.steps, field.name), getattr(changes.steps, field.name)
+        values, expected = getattr(every.steps, field.name), getattr(changes.steps, field.name)
         assert (values.dtype, values.tolist()) == (expected.dtype, expected.tolist()), field.name
+    of_offset = small.of("t", 0)
+    assert of_offset.steps.log_offset[:].tolist() == key_steps(lake, KEY).log_offset.tolist()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_packed_changes_have_the_same_charts(tmp_path: Path, seed: int) -> None:
+    lake = random_lake(tmp_path, seed)
+    changes = classified(lake, KEY, key_steps(lake, KEY))
+    for period in ((None, None), (500, 2000), (5000, None), (None, 100)):
+        first, second = (series(lake, "g", "t", 0, *period, each) for each in (changes, packed(changes)))
+        assert (first.commits, first.steps, first.marks, first.period) == (
+            second.commits, second.steps, second.marks, second.period
+        )  # fmt: skip
+        noted, notable = (notable_changes(lake, "g", *period, 9, each) for each in (changes, packed(changes)))
+        assert noted == notable
 
 
 @pytest.mark.parametrize(
-    "values", [[], [NONE], [2**63 - 1, NONE, 2**63 - 1, 0], [*range(500), NONE, *range(2**40, 2**40 + 99)]]
+    "values",
+    [[], [NONE], [2**63 - 1, NONE, 2**63 - 1, 0], [*range(500), NONE, *range(2**40, 2**40 + 99)], [*range(64)] * 3],
 )
-def test_integers_of_any_size_are_packed(values: list[int]) -> None:
-    packed = PackedInts.of(np.array(values, np.int64))
-    assert packed.values().tolist() == values
-    assert packed.nbytes <= 24 * len(values)
+def test_any_integers_are_packed_and_each_part_of_them_is_unpacked(values: list[int]) -> None:
+    small = PackedInts.of(np.array(values, np.int64))
+    assert len(small) == len(values)
+    for start, stop in product(range(0, len(values) + 1, 13), range(0, len(values) + 70, 17)):
+        assert small[start:stop].tolist() == values[start:stop]
+        indexes = np.arange(start, min(stop, len(values)), 5)
+        assert small[indexes].tolist() == [values[index] for index in indexes]
+        assert small[indexes[::-1]].tolist() == [values[index] for index in indexes[::-1]]
+    assert small.nbytes <= 1000 + 24 * len(values)
 
 
 def test_packed_integers_take_few_bytes() -> None:
     values = np.arange(10**15, 10**15 + 10_000)
     values[5_000] = NONE
-    assert PackedInts.of(values).nbytes == 10_000 + 3 * 16
+    assert PackedInts.of(values).nbytes < 1.2 * 10_000
+
+
+def test_a_step_of_many_is_found_without_unpacking_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    unpacked = list[int]()
+    original = PackedInts._unpacked
+
+    def counting(self: PackedInts, blocks: Ints) -> Ints:
+        unpacked.append(len(blocks))
+        return original(self, blocks)
+
+    monkeypatch.setattr(PackedInts, "_unpacked", counting)
+    log_offset = np.arange(0, 3_000_000, 3)
+    zeros, flags = np.zeros(len(log_offset), np.int64), np.zeros(len(log_offset), np.bool_)
+    number, log_partition, place, *others = map(PackedInts.of, [zeros, zeros, log_offset, zeros, zeros, zeros, zeros])
+    time, new, old, old_log_offset = others
+    steps = Steps([("t", 0)], number, log_partition, place, time, new, old, old_log_offset, flags, flags)
+    places = ((0, 0), (0, 1_500_000), (0, 2_999_997), (0, 1), (0, 3_000_000), (1, 3))
+    found = [steps.index(*place) for place in places]
+    assert found == [0, 500_000, 999_999, None, None, None]
+    assert sum(unpacked) < 6 * 50
 
 
 def test_a_skip_ahead_is_found_among_few_records(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.exploring.keys import Key
-from offsetlake.queries.exploring.steps import NONE, Flags, Steps
+from offsetlake.queries.exploring.steps import NONE, Column, Flags, Steps
 from offsetlake.util.row_codes import Ints
 
 KINDS = ("commit", "skip ahead", "rewind", "reset", "undelete", "delete", "expiry")
@@ -32,8 +32,10 @@ _DECISIONS = """
 Row = Mapping[str, Any]
 Place = tuple[int, int]
 Kinds = npt.NDArray[np.int8]
+Column_co = TypeVar("Column_co", bound=Column, covariant=True)
 
 
+@dataclass(frozen=True, slots=True)
 class Decisions:
     """The decisions of runs of offsetlake about some offsets.
 
@@ -43,38 +45,44 @@ class Decisions:
     | foreseen | the same of tombstones that retention had planned, but another program wrote: by the place of the record that was judged |
     """  # noqa: E501 - a row of a table
 
-    def __init__(self, lake: Lake, key: Key) -> None:
-        self.made: dict[Place, Row] = {}
-        self.foreseen: dict[Place, Row] = {}
+    made: Mapping[Place, Row]
+    foreseen: Mapping[Place, Row]
+
+    @classmethod
+    def read(cls, lake: Lake, key: Key) -> "Decisions":
+        """Return the decisions about the offsets of a key."""
+        made, foreseen = dict[Place, Row](), dict[Place, Row]()
         for row in lake.query(_DECISIONS.format(key=key.condition), "alterations", "tombstones").to_pylist():
-            found = self.foreseen if row["foreseen"] else self.made
-            found[row["log_partition"], row["log_offset"]] = row
+            (foreseen if row["foreseen"] else made)[row["log_partition"], row["log_offset"]] = row
+        return cls(made, foreseen)
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
-    """Steps of offsets of a group, and the number of the kind of each, in KINDS."""
+class Changes(Generic[Column_co]):
+    """Steps of offsets of a group, the number of the kind of each, in KINDS, and the decisions about the offsets."""
 
-    steps: Steps
+    steps: Steps[Column_co]
     kinds: Kinds
+    decisions: Decisions
 
-    def of(self, topic: str, partition: int) -> "Changes":
+    def of(self, topic: str, partition: int) -> "Changes[Column]":
         """Return the changes of one offset."""
         if [*self.steps.offsets] == [(topic, partition)]:
             return self
-        return self.at(self.steps.is_of(topic, partition))
+        return self.at(self.steps.of(topic, partition))
 
-    def at(self, chosen: Ints | Flags) -> "Changes":
-        """Return some of the changes, by their indexes or by a flag for each."""
-        return Changes(self.steps.at(chosen), self.kinds[chosen])
+    def at(self, chosen: Ints) -> "Changes[Ints]":
+        """Return some of the changes, by their indexes."""
+        return Changes(self.steps.at(chosen), self.kinds[chosen], self.decisions)
 
 
-def classified(lake: Lake, key: Key, steps: Steps) -> Changes:
+def classified(lake: Lake, key: Key, steps: Steps[Ints]) -> Changes[Ints]:
     """Return steps of a key with their kinds."""
-    return Changes(steps, _kinds(lake, key, steps, Decisions(lake, key)))
+    decisions = Decisions.read(lake, key)
+    return Changes(steps, _kinds(lake, key, steps, decisions), decisions)
 
 
-def _kinds(lake: Lake, key: Key, steps: Steps, decisions: Decisions) -> Kinds:
+def _kinds(lake: Lake, key: Key, steps: Steps[Ints], decisions: Decisions) -> Kinds:
     made = _places(steps.log_partition, steps.log_offset, decisions.made)
     decided = {index: decisions.made[place]["decision"] for index, place in made.items()}
     by_us = _flags(steps, [index for index, decision in decided.items() if decision not in (None, _REPAIR)])
@@ -96,9 +104,9 @@ def _kinds(lake: Lake, key: Key, steps: Steps, decisions: Decisions) -> Kinds:
     return np.select([*first_applies.values()], numbers, 0).astype(np.int8)
 
 
-def rows_of(lake: Lake, key: Key, changes: Changes) -> list[Row]:
+def rows_of(key: Key, changes: Changes[Ints]) -> list[Row]:
     """Return the rows of the view `changes` about some changes of a key, in their order, without producer_id."""
-    decisions, steps = Decisions(lake, key), changes.steps
+    decisions, steps = changes.decisions, changes.steps
     rows: list[Row] = []
     for index, row in enumerate(steps.rows().to_pylist()):
         old, new = row["old_offset"], row["new_offset"]
@@ -124,13 +132,13 @@ def _places(log_partition: Ints, log_offset: Ints, wanted: Mapping[Place, Row]) 
     return {index: place for index, place in places if place in wanted}
 
 
-def _flags(steps: Steps, indexes: list[int]) -> Flags:
+def _flags(steps: Steps[Ints], indexes: list[int]) -> Flags:
     flags = np.zeros(len(steps.new), np.bool_)
     flags[indexes] = True
     return flags
 
 
-def _in_empty_periods(lake: Lake, key: Key, steps: Steps) -> Flags:
+def _in_empty_periods(lake: Lake, key: Key, steps: Steps[Ints]) -> Flags:
     flags = np.zeros(len(steps.new), np.bool_)
     group = Key(key.group_id)
     engine = lake.engine(["empty_periods"], {}, {"group_records": f"{group.placed(lake)} AND {group.condition}"})

@@ -1,20 +1,16 @@
 """Changes of offsets in a fifth to a third of their memory: their columns differ little from one row to the next."""
 
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from offsetlake.queries.exploring.changes import Changes, Kinds
-from offsetlake.queries.exploring.steps import Flags, Steps
+from offsetlake.queries.exploring.changes import Changes
+from offsetlake.queries.exploring.steps import Steps
 from offsetlake.util.row_codes import Ints
 
-_MAX_SMALL = 1 << 18
-_ONE_LARGE = threading.Lock()
+_BLOCK = 64
 _TYPES = (np.int8, np.int16, np.int32, np.int64)
 
 
@@ -22,12 +18,18 @@ _TYPES = (np.int8, np.int16, np.int32, np.int64)
 class PackedInts:
     """Integers as the differences between them, modulo 2**64, of the type in which they need the least memory.
 
+    A part of them is unpacked from the first integer of its blocks on: `packed[slice]`, `packed[indexes]`.
+
     | Field         | Description |
     |---------------|-------------|
-    | differences   | the differences |
+    | length        | the number of integers |
+    | firsts        | the first integer of each block of _BLOCK |
+    | differences   | the differences, a row for each block; the first one and those after the end are not used |
     | places, wide  | the indexes of differences that the type does not have, and these differences |
     """
 
+    length: int
+    firsts: Ints
     differences: npt.NDArray[np.signedinteger[Any]]
     places: Ints
     wide: Ints
@@ -35,49 +37,50 @@ class PackedInts:
     @classmethod
     def of(cls, values: Ints) -> "PackedInts":
         """Pack integers."""
-        differences = np.diff(values, prepend=0)
-        return min((cls._as(differences, kind) for kind in _TYPES), key=lambda packed: packed.nbytes)
+        differences = np.zeros(-(-len(values) // _BLOCK) * _BLOCK, np.int64)
+        differences[1 : len(values)] = np.diff(values)
+        differences[::_BLOCK] = 0
+        return min((cls._as(values, differences, kind) for kind in _TYPES), key=lambda packed: packed.nbytes)
 
     @classmethod
-    def _as(cls, differences: Ints, kind: type[np.signedinteger[Any]]) -> "PackedInts":
+    def _as(cls, values: Ints, differences: Ints, kind: type[np.signedinteger[Any]]) -> "PackedInts":
         narrow = differences.astype(kind)
         places = np.flatnonzero(narrow != differences)
-        return cls(narrow, places, differences[places])
+        return cls(len(values), values[::_BLOCK].copy(), narrow.reshape(-1, _BLOCK), places, differences[places])
 
     @property
     def nbytes(self) -> int:
         """The memory that the arrays need."""
-        return self.differences.nbytes + self.places.nbytes + self.wide.nbytes
+        return sum(array.nbytes for array in (self.firsts, self.differences, self.places, self.wide))
 
-    def values(self) -> Ints:
-        """Return the integers."""
-        differences = self.differences.astype(np.int64)
-        differences[self.places] = self.wide
-        return np.cumsum(differences)
+    def __len__(self) -> int:
+        """Return the number of integers."""
+        return self.length
+
+    def __getitem__(self, rows: slice | Ints, /) -> Ints:
+        """Return the integers of a slice without step, or those at some indexes, which are not negative."""
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(self.length)
+            first, last = start // _BLOCK, -(-stop // _BLOCK)
+            values = self._unpacked(np.arange(first, last)).ravel()
+            return values[start - first * _BLOCK : max(stop - first * _BLOCK, 0)]
+        blocks, number = np.unique(rows // _BLOCK, return_inverse=True)
+        found: Ints = self._unpacked(blocks)[number, rows % _BLOCK]
+        return found
+
+    def _unpacked(self, blocks: Ints) -> Ints:
+        """Return the integers of some blocks, which are in ascending order, a row for each block."""
+        values = self.differences[blocks].astype(np.int64)
+        row = np.searchsorted(blocks, self.places // _BLOCK)
+        wanted = np.append(blocks, [-1])[row] == self.places // _BLOCK
+        values[row[wanted], self.places[wanted] % _BLOCK] = self.wide[wanted]
+        values[:, 0] = self.firsts[blocks]
+        return np.cumsum(values, axis=1, out=values)
 
 
-@dataclass(frozen=True, slots=True)
-class PackedChanges:
-    """Packed `Changes`."""
-
-    offsets: Sequence[tuple[str, int]]
-    columns: Sequence[PackedInts | Flags]
-    kinds: Kinds
-
-    @classmethod
-    def of(cls, changes: Changes) -> "PackedChanges":
-        """Pack changes."""
-        columns = (getattr(changes.steps, field.name) for field in fields(Steps)[1:])
-        packed = [column if column.dtype == np.bool_ else PackedInts.of(column) for column in columns]
-        return cls(changes.steps.offsets, packed, changes.kinds)
-
-    def unpacked(self) -> Changes:
-        """Return the changes."""
-        columns = (column.values() if isinstance(column, PackedInts) else column for column in self.columns)
-        return Changes(Steps(self.offsets, *columns), self.kinds)  # type: ignore[arg-type]
-
-    @contextmanager
-    def unpacked_of(self, topic: str, partition: int) -> Iterator[Changes]:
-        """Unpack the changes of one offset while the block runs: if they are many, in one thread at a time."""
-        with _ONE_LARGE if len(self.kinds) > _MAX_SMALL else nullcontext():
-            yield self.unpacked().of(topic, partition)
+def packed(changes: Changes[Ints]) -> Changes[PackedInts]:
+    """Return changes whose integers are packed."""
+    steps = changes.steps
+    columns = [getattr(steps, field.name) for field in fields(Steps)[1:]]
+    both: list[Any] = [column if column.dtype == np.bool_ else PackedInts.of(column) for column in columns]
+    return Changes(Steps(steps.offsets, *both), changes.kinds, changes.decisions)

@@ -10,7 +10,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import newest_asked, rows_until
 from offsetlake.queries.exploring.changes import KINDS, Changes, Kinds, classified
 from offsetlake.queries.exploring.keys import REBALANCES, Key
-from offsetlake.queries.exploring.steps import NONE, Steps, key_steps, steps_in_portions
+from offsetlake.queries.exploring.steps import NONE, Column, Steps, key_steps, steps_in_portions
 from offsetlake.queries.questions import key_history, quoted
 from offsetlake.util.row_codes import Ints
 
@@ -57,25 +57,30 @@ def series(
     partition: int,
     from_ms: int | None = None,
     until_ms: int | None = None,
-    changes: Changes | None = None,
+    changes: Changes[Column] | None = None,
+    ends: pa.Table | None = None,
 ) -> Series:
     """Return the offset of one partition over a period, by default all of history, in at most 4 * MAX_BUCKETS steps.
 
     Of each bucket of time the first, last, lowest and highest offsets are kept, and of the whole period the MAX_MARKS
     largest changes that are not plain commits, so regressions remain visible. The last step before the period is
-    included. `changes` are those of the partition, by default read from history.
+    included. `changes` are those of the partition, and `ends` its `recorded_ends`, by default read from the lake.
     """
     key = Key(group_id, topic, partition)
-    found = classified(lake, key, key_steps(lake, key)) if changes is None else changes
-    every, times, ends = found.steps, found.steps.time, _ends(lake, topic, partition)
+    found: Changes[Column] = changes or classified(lake, key, key_steps(lake, key))
+    ends = recorded_ends(lake, topic, partition) if ends is None else ends
+    every, times, asked = found.steps, found.steps.time[:], ends["asked_timestamp"].to_numpy()
     is_timed = times != NONE
-    last = [column.max() for column in (times[is_timed], ends["asked_timestamp"].to_numpy()) if len(column)]
-    low = int(times[is_timed].min(initial=max(last, default=0))) if from_ms is None else from_ms
-    high = int(max(last, default=0)) if until_ms is None else until_ms
+    last = max(times.max(initial=NONE), asked.max(initial=NONE))
+    last = 0 if last == NONE else int(last)
+    low = int(times.min(initial=last, where=is_timed)) if from_ms is None else from_ms
+    high = last if until_ms is None else until_ms
     inside = is_timed & (times >= low) & (times <= high)
     before = np.flatnonzero(is_timed & (times < low))
     shown = np.flatnonzero(inside)
-    kept = shown[_representatives(times[shown], every.new[shown], low, high)]
+    span = slice(shown[0], shown[-1] + 1) if len(shown) else slice(0)
+    times_shown = times[inside]
+    kept = shown[_representatives(times_shown, every.new[span][inside[span]], low, high)]
     marks = np.flatnonzero((found.kinds != 0) & inside)
     largest = np.sort(marks[np.argsort(-_lengths(every, marks), kind="stable")[:MAX_MARKS]])
     chosen = np.unique(np.concatenate([before[-1:], kept, largest]))
@@ -86,14 +91,19 @@ def series(
         _with_authors(lake, key, marked),
         len(marks) - len(largest),
         _rebalances(lake, Key(group_id), low, high),
-        _with_lag(ends, every, low, high),
+        _with_lag(ends, every, times, low, high),
         (low, high),
-        np.bincount((times[shown] - low) * DENSITY_BINS // (high - low + 1), minlength=DENSITY_BINS),
+        np.bincount((times_shown - low) * DENSITY_BINS // (high - low + 1), minlength=DENSITY_BINS),
     )
 
 
 def notable_changes(
-    lake: Lake, group_id: str, from_ms: int | None, until_ms: int | None, limit: int, changes: Changes | None = None
+    lake: Lake,
+    group_id: str,
+    from_ms: int | None,
+    until_ms: int | None,
+    limit: int,
+    changes: Changes[Column] | None = None,
 ) -> tuple[pa.Table, int]:
     """Return the newest changes of a group other than commits in a period, and the number of all of them.
 
@@ -102,7 +112,7 @@ def notable_changes(
     """
     key, parts, count = Key(group_id), [], 0
     portions = (classified(lake, key, steps) for steps in steps_in_portions(lake, key, _RECORDS_AT_ONCE))
-    for portion in portions if changes is None else [changes]:
+    for portion in [changes] if changes else portions:
         notable = _notable(portion, from_ms, until_ms)
         parts.append(notable.sort_by(_NEWEST_FIRST).slice(0, limit))
         count += notable.num_rows
@@ -110,19 +120,22 @@ def notable_changes(
     return _with_authors(lake, key, rows), count
 
 
-def _notable(changes: Changes, from_ms: int | None, until_ms: int | None) -> pa.Table:
+def _notable(changes: Changes[Column], from_ms: int | None, until_ms: int | None) -> pa.Table:
     """Return the changes that are not plain commits in a period."""
-    steps, is_notable = changes.steps, changes.kinds != 0
+    notable = np.flatnonzero(changes.kinds)
+    times = changes.steps.time[notable]
+    is_inside = np.ones(len(times), np.bool_)
     if from_ms is not None:
-        is_notable &= steps.time >= from_ms
+        is_inside &= times >= from_ms
     if until_ms is not None:
-        is_notable &= (steps.time <= until_ms) & (steps.time != NONE)
-    chosen = steps.at(is_notable)
+        is_inside &= (times <= until_ms) & (times != NONE)
+    notable = notable[is_inside]
+    chosen = changes.steps.at(notable)
     offsets = pa.table({
-        "topic": pa.array([topic for topic, _ in steps.offsets], pa.string()),
-        "partition": pa.array([partition for _, partition in steps.offsets], pa.int32()),
+        "topic": pa.array([topic for topic, _ in chosen.offsets], pa.string()),
+        "partition": pa.array([partition for _, partition in chosen.offsets], pa.int32()),
     }).take(pa.array(chosen.number))  # fmt: skip
-    rows = chosen.rows().append_column("change", _named(changes.kinds[is_notable]))
+    rows = chosen.rows().append_column("change", _named(changes.kinds[notable]))
     return pa.table({name: (rows if name in rows.column_names else offsets)[name] for name in (*_OFFSET, *_CHANGES)})
 
 
@@ -130,7 +143,7 @@ def _named(numbers: Kinds) -> pa.Array:
     return pa.array(KINDS).take(pa.array(numbers))
 
 
-def _lengths(steps: Steps, numbers: Ints) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+def _lengths(steps: Steps[Column], numbers: Ints) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
     """Return how far the offset moved in some steps; infinitely far if it was deleted or had been."""
     old, new = steps.old[numbers], steps.new[numbers]
     return np.where((old == NONE) | (new == NONE), np.inf, np.abs(new.astype(float) - old.astype(float)))
@@ -141,10 +154,10 @@ def _representatives(times: Ints, values: Ints, low: int, high: int) -> Ints:
     if len(times) <= 4 * MAX_BUCKETS:
         return np.arange(len(times))
     buckets = (times - low) * MAX_BUCKETS // (int(high) - int(low) + 1)
-    order = np.lexsort((np.arange(len(times)), buckets))
-    by_value = np.lexsort((values, buckets))
-    first = np.flatnonzero(np.diff(buckets[order], prepend=-1))
-    last = np.append(first[1:], len(times)) - 1
+    order, by_value = np.argsort(buckets, kind="stable"), np.lexsort((values, buckets))
+    counts = np.bincount(buckets)
+    last = np.cumsum(counts[counts > 0]) - 1
+    first = last - counts[counts > 0] + 1
     return np.unique(np.concatenate([order[first], order[last], by_value[first], by_value[last]]))
 
 
@@ -165,7 +178,7 @@ def _rebalances(lake: Lake, group: Key, low: int, high: int) -> Ints:
     return kept
 
 
-def _ends(lake: Lake, topic: str, partition: int) -> pa.Table:
+def recorded_ends(lake: Lake, topic: str, partition: int) -> pa.Table:
     """Return the recorded log end offsets of a partition, in the order of time."""
     run = newest_asked(lake) if "log_ends" in lake.tables() else None
     if run is None:
@@ -174,15 +187,16 @@ def _ends(lake: Lake, topic: str, partition: int) -> pa.Table:
     return ends.sort_by("asked_timestamp").select(["asked_timestamp", "end_offset"])
 
 
-def _with_lag(ends: pa.Table, steps: Steps, low: int, high: int) -> pa.Table:
+def _with_lag(ends: pa.Table, steps: Steps[Column], times: Ints, low: int, high: int) -> pa.Table:
     """Return the log end offsets of a period, each with the lag at that time."""
     ends = ends.filter((pc.field("asked_timestamp") >= low) & (pc.field("asked_timestamp") <= high))
     asked, offsets = ends["asked_timestamp"].to_numpy(), ends["end_offset"].to_numpy()
     kept = _representatives(asked, offsets, low, high)
     asked, offsets = asked[kept], offsets[kept]
     # Timestamps of a log may go back; the offset in force at a time is the newest one with a timestamp up to it.
-    is_timed = steps.time != NONE
-    newest = np.searchsorted(np.maximum.accumulate(steps.time[is_timed]), asked, side="right")
-    committed = np.append([NONE], steps.new[is_timed])[newest]
+    timed = np.flatnonzero(times != NONE)
+    newest = np.searchsorted(np.maximum.accumulate(times[timed]), asked, side="right") - 1
+    committed = np.full(len(asked), NONE)
+    committed[newest >= 0] = steps.new[timed[newest[newest >= 0]]]
     lag = pa.array(np.maximum(offsets - np.maximum(committed, 0), 0), mask=committed == NONE)
     return pa.table({"asked_timestamp": asked, "end_offset": offsets, "lag": lag})

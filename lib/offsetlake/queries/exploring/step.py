@@ -13,12 +13,13 @@ from offsetlake.lake.lake import Lake
 from offsetlake.queries.exploring.changes import Changes, classified, rows_of
 from offsetlake.queries.exploring.group_state import group_before
 from offsetlake.queries.exploring.keys import REBALANCES, Key
-from offsetlake.queries.exploring.steps import NONE, Steps, key_steps
+from offsetlake.queries.exploring.steps import NONE, Column, Steps, key_steps
 from offsetlake.queries.questions import check_committed, history, quoted
 
 Row = Mapping[str, Any]
 
 _MAX_MEMBERS = 50
+_ROWS_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +57,18 @@ def step(
     partition: int,
     log_partition: int,
     log_offset: int,
-    changes: Changes | None = None,
+    changes: Changes[Column] | None = None,
 ) -> Step:
     """Return a step of an offset; raise BadRequest if there is no such record of this group, topic and partition.
 
     `changes` are those of the partition, by default read from history.
     """
     key = Key(group_id, topic, partition)
-    found = classified(lake, key, key_steps(lake, key)) if changes is None else changes
+    found: Changes[Column] = changes or classified(lake, key, key_steps(lake, key))
     every = found.steps
     index, change, around = every.index(log_partition, log_offset), None, dict[str, int]()
     if index is not None:
-        (change,) = rows_of(lake, key, found.at(np.array([index])))
+        (change,) = rows_of(key, found.at(np.array([index])))
         around = _around(every, index)
     rows = _records(lake, key, log_partition, sorted({*around.values(), log_offset}))
     if log_offset not in rows:
@@ -98,11 +99,12 @@ def _first(lake: Lake, sql: str) -> Row | None:
     return rows[0] if rows else None
 
 
-def _around(steps: Steps, index: int) -> dict[str, int]:
-    """Return the log offsets of the steps before and after one."""
-    is_after = steps.old_log_offset == steps.log_offset[index]
-    after = steps.log_offset[is_after & (steps.log_partition == steps.log_partition[index])]
-    around = {"before": steps.old_log_offset[index], "after": after[0] if len(after) else NONE}
+def _around(steps: Steps[Column], index: int) -> dict[str, int]:
+    """Return the log offsets of the steps before and after one; steps of an offset are in the order of the log."""
+    rows = steps.at(np.arange(index, min(index + 2, len(steps.new))))
+    around = {"before": rows.old_log_offset[0], "after": NONE}
+    if rows.log_partition[-1] == rows.log_partition[0] and rows.old_log_offset[-1] == rows.log_offset[0]:
+        around["after"] = rows.log_offset[-1]
     return {name: int(log_offset) for name, log_offset in around.items() if log_offset != NONE}
 
 
@@ -114,12 +116,16 @@ def _records(lake: Lake, key: Key, log_partition: int, numbers: Sequence[int]) -
     return {row["log_offset"]: row for row in chosen.to_pylist()}
 
 
-def _caught_up(steps: Steps, index: int) -> Row | None:
+def _caught_up(steps: Steps[Column], index: int) -> Row | None:
     """Return when an offset that was set back reached its former value again."""
-    old, new = steps.old[index], steps.new[index]
+    row = slice(index, index + 1)
+    (partition,), (old,), (new,) = steps.log_partition[row], steps.old[row], steps.new[row]
     if NONE in (old, new) or new >= old:
         return None
-    is_later = (steps.log_partition == steps.log_partition[index]) & (steps.log_offset > steps.log_offset[index])
-    reached = np.flatnonzero(is_later & (steps.new >= old))
-    found = steps.at(reached[:1]).rows().select(["log_offset", "effective_timestamp"]).to_pylist()
-    return found[0] if found else None
+    for start in range(index + 1, len(steps.new), _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        reached = np.flatnonzero((steps.log_partition[rows] == partition) & (steps.new[rows] >= old))
+        if len(reached):
+            found: list[Row] = steps.at(start + reached[:1]).rows().to_pylist()
+            return {name: found[0][name] for name in ("log_offset", "effective_timestamp")}
+    return None

@@ -1,8 +1,9 @@
 """The steps of the offsets of a group as arrays, by the rules of the view `commit_steps`, in little memory."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +29,21 @@ _PARTITION_BITS = 32
 Flags = npt.NDArray[np.bool_]
 
 
+class Column(Protocol):
+    """Integers, of which some are read at a time: an array, or `packed.PackedInts`."""
+
+    def __len__(self) -> int:
+        """Return the number of integers."""
+
+    def __getitem__(self, rows: slice | Ints, /) -> Ints:
+        """Return the integers of a slice, or those at some indexes."""
+
+
+Column_co = TypeVar("Column_co", bound=Column, covariant=True)
+
+
 @dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(Generic[Column_co]):
     """The steps of some offsets of a group in the order of the log; NONE stands for null. They take 58 bytes each.
 
     | Field           | Description |
@@ -45,45 +59,50 @@ class Steps:
     """
 
     offsets: Sequence[tuple[str, int]]
-    number: Ints
-    log_partition: Ints
-    log_offset: Ints
-    time: Ints
-    new: Ints
-    old: Ints
-    old_log_offset: Ints
+    number: Column_co
+    log_partition: Column_co
+    log_offset: Column_co
+    time: Column_co
+    new: Column_co
+    old: Column_co
+    old_log_offset: Column_co
     is_transactional: Flags
     skips_ahead: Flags
 
     def index(self, log_partition: int, log_offset: int) -> int | None:
         """Return the index of the step of a record; None if the record never took effect."""
-        found = np.flatnonzero((self.log_partition == log_partition) & (self.log_offset == log_offset))
-        return int(found[0]) if len(found) else None
 
-    def at(self, chosen: Ints | Flags) -> "Steps":
-        """Return some of the steps, by their indexes or by a flag for each step."""
+        def place(index: int) -> tuple[int, int]:
+            row = slice(index, index + 1)
+            return int(self.log_partition[row][0]), int(self.log_offset[row][0])
+
+        wanted = (log_partition, log_offset)
+        found = bisect_left(range(len(self.log_offset)), wanted, key=place)
+        return found if found < len(self.log_offset) and place(found) == wanted else None
+
+    def at(self, chosen: Ints) -> "Steps[Ints]":
+        """Return some of the steps, by their indexes."""
         columns: Iterator[Any] = (getattr(self, field.name)[chosen] for field in fields(self)[1:])
         return Steps(self.offsets, *columns)
 
-    def is_of(self, topic: str, partition: int) -> Flags:
-        """Return which of the steps are those of an offset."""
+    def of(self, topic: str, partition: int) -> Ints:
+        """Return the indexes of the steps of an offset."""
         numbers = [number for number, offset in enumerate(self.offsets) if offset == (topic, partition)]
-        flags: Flags = np.isin(self.number, numbers)
-        return flags
+        return np.flatnonzero(np.isin(self.number[:], numbers))
 
     def rows(self) -> pa.Table:
         """Return the columns effective_timestamp, old_offset, new_offset, log_partition, log_offset."""
-        columns = {"effective_timestamp": self.time, "old_offset": self.old, "new_offset": self.new}
-        places = {"log_partition": self.log_partition, "log_offset": self.log_offset}
+        columns = {"effective_timestamp": self.time[:], "old_offset": self.old[:], "new_offset": self.new[:]}
+        places = {"log_partition": self.log_partition[:], "log_offset": self.log_offset[:]}
         return pa.table({name: pa.array(values, mask=values == NONE) for name, values in columns.items()} | places)
 
 
-def key_steps(lake: Lake, key: Key) -> Steps:
+def key_steps(lake: Lake, key: Key) -> Steps[Ints]:
     """Return the steps of an offset, or of all offsets of a group."""
     return _in_order(key, _read(lake, key, "true"))
 
 
-def steps_of_few(lake: Lake, key: Key, max_records: int) -> Steps | None:
+def steps_of_few(lake: Lake, key: Key, max_records: int) -> Steps[Ints] | None:
     """Return the steps of the offsets of a group; None if more than `max_records` records of it took effect."""
     parts, count = [], 0
     for part in _read(lake, key, "true"):
@@ -94,7 +113,7 @@ def steps_of_few(lake: Lake, key: Key, max_records: int) -> Steps | None:
     return _in_order(key, parts)
 
 
-def steps_in_portions(lake: Lake, key: Key, max_records: int) -> Iterator[Steps]:
+def steps_in_portions(lake: Lake, key: Key, max_records: int) -> Iterator[Steps[Ints]]:
     """Yield the steps of all offsets of a group: those of some offsets at a time, which have `max_records` records.
 
     An offset that has more is yielded alone. Memory is about 150 bytes for each record of a portion.
@@ -121,7 +140,7 @@ def _read(lake: Lake, key: Key, condition: str) -> Iterator[dict[str, Any]]:
     return _placed(lake, key, lake.engine(["offset_commits"], {}).stream(sql))
 
 
-def _in_order(key: Key, placed: Iterable[dict[str, Any]]) -> Steps:
+def _in_order(key: Key, placed: Iterable[dict[str, Any]]) -> Steps[Ints]:
     """Return the steps of records that took effect."""
     parts = [*placed]
     offsets, number = _numbered(key, parts)
