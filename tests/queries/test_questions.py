@@ -100,6 +100,22 @@ def test_sql_reads_all_tables(lake: Lake) -> None:
     assert found.to_pylist() == [{"n": 4}]
 
 
+def test_sql_opens_only_the_tables_that_the_statement_and_its_views_name(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: set[str] = set()
+    real = Lake._open_table
+    monkeypatch.setattr(Lake, "_open_table", lambda self, *given: opened.add(given[0]) or real(self, *given))
+    for statement, tables in {
+        "SELECT 1 AS n": set(),
+        'SELECT count(*) FROM offsets JOIN"groups"USING (group_id)': {"offsets", "groups"},
+        "SELECT count(*) FROM offset_versions": {"offset_commits", "transaction_markers"},
+    }.items():
+        opened.clear()
+        assert len(select(lake, statement).to_pylist()) == 1
+        assert opened == tables
+
+
 def test_sql_renames_columns_of_the_same_name(lake: Lake) -> None:
     found = select(lake, "SELECT g.group_id, o.group_id, o.topic FROM groups g JOIN offsets o ON g.state = o.topic")
     assert found.column_names == ["group_id", "group_id_2", "topic"]
