@@ -3,8 +3,12 @@
 The driver is started as a command, not by spark-submit; its settings name the cluster.
 """
 
+import errno
+import os
 import random
+import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,7 +18,7 @@ from offsetlake.lake.lake import Lake
 from support.e2e.cluster import RESOURCES, Cluster, Host
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import LATER, cycle, plan_expiry, state
-from support.e2e.separate_hosts import BRIDGE_ADDRESS, available, separate_hosts
+from support.e2e.separate_hosts import available, separate_hosts
 from support.e2e.wheel import build_wheel, make_environment
 from support.object_store.server import client_environment, s3_server
 from support.oracle.random_logs import random_log
@@ -34,11 +38,11 @@ def test_run_with_a_killed_worker_gives_the_same_tables(tmp_path: Path, monkeypa
     log = tmp_path / "log"
     random_log(random.Random(25), 2_000, groups=30, log_partitions=6).write(log)
     (tmp_path / "cluster").mkdir()
-    with separate_hosts(3) as (driver, *workers), s3_server(tmp_path, BRIDGE_ADDRESS) as store:
+    with separate_hosts(4) as (here, driver, *workers), s3_server(tmp_path, here.address) as store:
         for name, value in client_environment(store.endpoint).items():
             monkeypatch.setenv(name, value)  # as the roles of machines: of the driver and of the workers
         lake = f"s3://{store.new_bucket()}/lake"
-        with Cluster(tmp_path / "cluster", python, Host(BRIDGE_ADDRESS), workers) as cluster:
+        with Cluster(tmp_path / "cluster", python, here, workers) as cluster:
             properties = RESOURCES | {"spark.submit.pyFiles": str(program)}
             lines = [f'"{name}" = "{value}"' for name, value in properties.items()]
             settings = tmp_path / "settings.toml"
@@ -63,6 +67,33 @@ def test_run_with_a_killed_worker_gives_the_same_tables(tmp_path: Path, monkeypa
         cycle(InProcess(), local, log)
         plan_expiry(InProcess(), local)
         assert state(Lake.open(lake)) == state(local)
+
+
+def test_hosts_of_another_run_stay_and_those_of_a_killed_run_are_removed() -> None:
+    code = "import time; from support.e2e.separate_hosts import separate_hosts as hosts\n"
+    code += "with hosts(3) as (_, host, other): print(host.address, other.namespace, flush=True); time.sleep(600)"
+    with separate_hosts(2) as (_, own):
+        command = [sys.executable, "-c", code]
+        environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout is not None
+            address, namespace = other.stdout.readline().split()
+            left = subprocess.Popen(["ip", "netns", "exec", namespace, "sleep", "600"])
+            other.kill()
+        assert address != own.address
+        assert reaches(own, own.address)
+        with separate_hosts(2) as (here, again):
+            assert left.wait() == -signal.SIGKILL
+            assert (again.address, reaches(again, here.address)) == (address, True)
+        assert reaches(own, own.address)
+    assert not [*Path("/run/netns").glob(f"{namespace.partition('-')[0]}-*")]
+
+
+def reaches(host: Host, address: str) -> bool:
+    """Check whether a host has a route to an address, and the address answers: its port refuses a connection."""
+    code = f"import socket; print(socket.socket().connect_ex(('{address}', 1)))"
+    done = subprocess.run(host.command([sys.executable, "-c", code]), capture_output=True, text=True, check=True)
+    return int(done.stdout) == errno.ECONNREFUSED
 
 
 def has_committed(lake: str) -> bool:
