@@ -1,11 +1,12 @@
 """Real consumers of all kinds, while the process and members are killed: `benchmarks/clients.py` in small."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from support.clients.evidence import MovedBack, Wait, missing, moved_back, repeated, waits
-from support.clients.fleet import KINDS
+from support.clients.fleet import CONSUMER, KINDS, Member
 from support.clients.output import Batch, Output, batches
 from support.clients.results import Plan
 from support.clients.run import Run
@@ -35,6 +36,41 @@ def test_every_record_is_read_and_every_result_is_produced_once(tmp_path: Path) 
     assert {KINDS[name].group for name in MEMBERS} == set(results.groups)
     assert results.commits > 0
     assert results.tools["succeeded"] > 0
+
+
+class EndedMember(Member):
+    """A member whose process writes an event and ends."""
+
+    def _command(self) -> list[str]:
+        code = (
+            "import pathlib, sys; pathlib.Path(sys.argv[1]).open('a').write(f'E\\t0\\t{sys.argv[2]}\\n'); sys.exit(1)"
+        )
+        event = (
+            "failed UnreleasedInstanceIdException"
+            if CONSUMER in self.kind.properties
+            else "failed FencedInstanceIdException"
+        )
+        return [sys.executable, "-c", code, str(self.output), event]
+
+
+@pytest.mark.parametrize(
+    ("name", "coordinator_was_killed", "starts"),
+    [
+        ("java-cooperative-static", True, 2), ("java-cooperative-static", False, 1), ("java-cooperative", True, 1),
+        ("java-consumer-static", False, 2),
+    ],
+)  # fmt: skip
+def test_static_members_that_a_broker_refuses_for_good_are_started_again(
+    tmp_path: Path, name: str, coordinator_was_killed: bool, starts: int
+) -> None:
+    member = EndedMember(tmp_path, "localhost:9092", KINDS[name], 0, 10_000)
+    member.start()
+    member.coordinator_was_killed = coordinator_was_killed
+    assert member._process is not None
+    member._process.wait()
+    assert member.is_running == (starts == 2)
+    assert (member.starts, len(member.failures)) == (starts, 2 - starts)
+    member.kill()
 
 
 def test_ranges_that_nobody_read_are_found(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ STOP_SECONDS = 180
 HEARTBEAT_MS = 1_000
 TOPIC, RESULTS, PATTERN = "clients-records", "clients-results", "^clients-rec.*"
 
-UNRELEASED = "UnreleasedInstanceIdException"
+UNRELEASED, FENCED = "UnreleasedInstanceIdException", "FencedInstanceIdException"
 RANGE = "partition.assignment.strategy=org.apache.kafka.clients.consumer.RangeAssignor"
 STICKY = "partition.assignment.strategy=org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
 CONSUMER = "group.protocol=consumer"
@@ -79,6 +79,7 @@ class Member:
         self.kind, self.name = kind, f"{kind.name}-{number}"
         self.output = folder / f"{self.name}.tsv"
         self.starts, self.is_paused = 0, False
+        self.coordinator_was_killed = False  # since the process was started
         self.failures: list[str] = []
         self._folder, self._bootstrap, self._session_ms = folder, bootstrap, session_ms
         self._process: subprocess.Popen[bytes] | None = None
@@ -86,6 +87,7 @@ class Member:
     def start(self) -> None:
         """Start a process."""
         self.starts += 1
+        self.coordinator_was_killed = False
         with (self._folder / f"{self.name}.log").open("ab") as log:
             output = self.output.open("ab") if self.kind.library == "console" else log
             environment = os.environ | {"PYTHONPATH": str(TESTS)}
@@ -131,20 +133,33 @@ class Member:
 
     @property
     def is_running(self) -> bool:
-        """Check whether a process runs; one that has ended by itself is a failure.
-
-        A static member of the consumer protocol that was killed is refused until its session is over, which its client
-        does not wait for: it is started again.
-        """
+        """Check whether a process runs; one that has ended by itself is a failure, unless a broker ends it as well."""
         if self._process is None:
             return False
         code = self._process.poll()
-        if code is not None and self.kind.is_static and UNRELEASED in events(self.output)[-1][1]:
+        if code is not None and self.kind.is_static and self._may_end(events(self.output)[-1][1]):
             self.start()
         elif code is not None:
             self.failures.append(f"{self.name} ended by itself with {code}")
             self._process = None
         return self._process is not None
+
+    def _may_end(self, last_event: str) -> bool:
+        """Check whether a broker may refuse a static member for good, so that its client must be started again.
+
+        A static member of the consumer protocol that was killed is refused until its session is over, which its client
+        does not wait for.
+
+        A static member of the classic protocol that joins without a member ID while the group rebalances gets a new ID
+        in the reply to JoinGroup. Brokers write no record then, but only when the leader has sent the assignments:
+        in `GroupMetadataManager`, `updateStaticMemberThenRebalanceOrCompleteJoin` writes one in a Stable group alone,
+        `completeClassicGroupJoin` one of an Empty group alone, and `classicGroupSync` that of the generation. If the
+        coordinator is killed in between, the group that it loads has the former ID for the instance ID, and
+        `ClassicGroup.validateMember` fences the client that sends the new one.
+        """
+        if CONSUMER in self.kind.properties:
+            return UNRELEASED in last_event
+        return FENCED in last_event and self.coordinator_was_killed
 
     def _signal(self, number: signal.Signals) -> None:
         if self.is_running and self._process is not None:

@@ -127,6 +127,8 @@ class Run:
             self._schedule.later(left, self._kill_serving)
             return
         self._serving.kill()
+        for member in self._members:
+            member.coordinator_was_killed = True
         self._note("killed the process")
         self._check_log()
         self._start_serving()
