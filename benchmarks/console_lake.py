@@ -1,6 +1,6 @@
 """Writes the lake of `console.py`: one year with 100,000 groups, 10 M offsets and 20 M commits, without a log.
 
-The history is written as 12 ingests would have written it, then `compact` and `expire` run. The year ends now, because
+The history is written as 12 ingests would have written it, with the columns `repeats` and `routine`, then `compact` and `expire` run. The year ends now, because
 retention depends on the clock.
 
 | what | number |
@@ -44,6 +44,7 @@ from offsetlake.location.folder import Folder
 from offsetlake.log.positions import OFFSETS_TOPIC
 from offsetlake.pipeline.compact.job import compact
 from offsetlake.pipeline.expire.job import expire
+from offsetlake.pipeline.maintain.history_steps import compute_steps
 from offsetlake.rules.policy import RetentionPolicy
 
 BLOCK, MONTHS = 10, 12
@@ -65,6 +66,7 @@ def year_lake(path: Path, groups: int = 100_000) -> Lake:
             commit(lake, table, by_month[month], "ingest", _ingest_run(month))
     _write_log_ends(lake, year)
     _write_runs(lake, year, positions, counts)
+    compute_steps(lake, DAYS * 4, print)
     compact(lambda: None, lake, print)
     expire(lambda: None, lake, RetentionPolicy(7 * DAY_MS), year.end, print)  # type: ignore[arg-type,return-value]
     return lake
