@@ -215,17 +215,11 @@ def partition_rows(
     table: str,
     files: list[HistoryFile],
     partitions: Sequence[int],
-    where: pc.Expression | None = None,
-    columns: list[str] | None = None,
-    *,
-    alone: bool = False,
+    where: pc.Expression,
 ) -> pa.Table:
-    """Return the rows of these log partitions in some files of a table, by default all columns.
-
-    With `alone`, for many rows while no other task runs, threads read them, and repeated texts are dictionaries.
-    """
-    dataset, chosen = _rows_of(lake, table, files, partitions, where, dictionaries=alone)
-    return dataset.to_table(columns, filter=chosen, use_threads=alone, batch_readahead=_BATCH_READAHEAD)
+    """Return the rows of these log partitions in some files of a table; repeated texts are dictionaries."""
+    dataset, chosen = _rows_of(lake, table, files, partitions, where, dictionaries=True)
+    return dataset.to_table(filter=chosen, batch_readahead=_BATCH_READAHEAD)
 
 
 def _rows_of(
@@ -233,7 +227,7 @@ def _rows_of(
     table: str,
     files: Sequence[HistoryFile],
     partitions: Sequence[int],
-    where: pc.Expression | None,
+    where: pc.Expression,
     *,
     dictionaries: bool = False,
 ) -> tuple[ds.Dataset, pc.Expression]:
@@ -241,4 +235,4 @@ def _rows_of(
     low, high = min(partitions), max(partitions)
     paths = [f.path for f in files if f.first_partition <= high and f.last_partition >= low]
     chosen = pc.field("log_partition").isin(list(partitions))
-    return file_dataset(lake, table, paths, dictionaries=dictionaries), chosen if where is None else chosen & where
+    return file_dataset(lake, table, paths, dictionaries=dictionaries), chosen & where

@@ -130,7 +130,7 @@ class Emission:
         if self.planned_by is not None:
             return self._own[table]
         is_recent = pc.field("run_id") >= self._from_run[table]
-        rows = partition_rows(self.lake, table, self._decided[table], partitions, is_recent, alone=True)
+        rows = partition_rows(self.lake, table, self._decided[table], partitions, is_recent)
         rows = standing(rows, DECIDED[table])
         if self.selected is None:
             return rows

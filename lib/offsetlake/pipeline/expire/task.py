@@ -192,7 +192,7 @@ def plan_tombstones(evaluation: Evaluation, run_id: int, decided: Decided, parti
     for partition in partitions:
         groups = open_partition(evaluation, partition)
         rows = partition_rows(evaluation.lake, "tombstones", decided.files, [partition], is_recent)
-        previous = standing(rows, TOMBSTONE, ("planned", "emitted"))
+        previous = standing(rows, TOMBSTONE, ("planned", "emitted")).cast(table_schema("tombstones"))
         exists = _about_existing_groups(previous, groups.groups)
         expiring = [table_schema("tombstones").empty_table()]
         for state_file in evaluation.state_files["offsets"].get(partition, []):
