@@ -161,3 +161,17 @@ def test_a_page_after_any_row_contains_the_next_rows_of_a_replay(
 def test_an_invalid_position_is_refused(text: str) -> None:
     with pytest.raises(BadRequest, match="Invalid log position"):
         parse_position(text)
+
+
+def test_a_page_reads_commits_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = small_lake(tmp_path, offset_commits=[commit(n, n) for n in range(300)])
+    original, reads = Lake.query, list[tuple[str, ...]]()
+
+    def counting(opened: Lake, sql: str, *tables: str, **versions: int) -> pa.Table:
+        reads.append(tables)
+        return original(opened, sql, *tables, **versions)
+
+    monkeypatch.setattr(Lake, "query", counting)
+    page, more = commits_page(lake, Key("g", "t", 0), "", Filters(), 100)
+    assert (page["log_offset"].to_pylist(), more) == ([*range(299, 199, -1)], True)
+    assert reads.count(("offset_commits",)) == 1

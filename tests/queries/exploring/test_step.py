@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 from random import Random
 
+import pyarrow as pa
 import pytest
 
 from offsetlake.errors import BadRequest
+from offsetlake.lake.lake import Lake
 from offsetlake.queries import questions
 from offsetlake.queries.exploring import step as step_module
 from offsetlake.queries.exploring.changes import classified
@@ -202,3 +204,19 @@ def test_steps_among_many_have_their_neighbours(
         later = (3 * m for m in range(n + 1, 200) if n and values[m] >= values[n - 1])
         reached = next(later, None) if n and values[n] < values[n - 1] else None
         assert (None if found.caught_up is None else found.caught_up["log_offset"]) == reached
+
+
+def test_a_step_reads_the_records_of_its_group_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [generation(0, 1, 1), {**generation(2, 0, 2), "kind": "tombstone", "value": None}, generation(4, 0, 3)]
+    lake = small_lake(tmp_path, offset_commits=[commit(1, 10), commit(3, 20)], group_records=records)
+    key = Key("g", "t", 0)
+    changes, original, reads = classified(lake, key, key_steps(lake, key)), Lake.query, list[str]()
+
+    def counting(opened: Lake, sql: str, *tables: str, **versions: int) -> pa.Table:
+        reads.extend(tables)
+        return original(opened, sql, *tables, **versions)
+
+    monkeypatch.setattr(Lake, "query", counting)
+    found = step(lake, "g", "t", 0, 0, 3, changes)
+    assert (found.rebalance, found.group) == ({"log_offset": 0, "log_timestamp": 0}, None)
+    assert reads.count("group_records") == 1

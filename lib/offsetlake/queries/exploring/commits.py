@@ -112,13 +112,13 @@ def _are_after(rows: pa.Table, partition: int, offset: int) -> pa.ChunkedArray:
 
 def _next(source: KeyHistory, after: tuple[int, int] | None, filters: Filters, limit: int) -> pa.Table:
     """Return the rows that follow a position: at least `limit`, or all."""
-    rows = source.described(source.records("false"))[0]
+    parts, count = list[pa.Table](), 0
     for partition, first, last in _spans(source, after, filters):
-        if rows.num_rows >= limit:
+        if count >= limit:
             break
-        found = _next_in_partition(source, partition, first, last, filters, limit - rows.num_rows)
-        rows = pa.concat_tables([rows, found])
-    return rows
+        parts.append(_next_in_partition(source, partition, first, last, filters, limit - count))
+        count += parts[-1].num_rows
+    return pa.concat_tables(parts) if parts else source.described(source.records("false"))[0]
 
 
 def _spans(source: KeyHistory, after: tuple[int, int] | None, filters: Filters) -> Iterator[tuple[int, int, int]]:

@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from offsetlake.lake.files import active_files, table_schema
 from offsetlake.lake.lake import Lake
+from offsetlake.queries.exploring.keys import REBALANCES
 from offsetlake.queries.group_places import condition_if_known
 from offsetlake.queries.history.reduction import appended_by, group_records
 from offsetlake.queries.questions import log_partitions_of, quoted
@@ -33,20 +35,29 @@ def group_at(lake: Lake, group_id: str, instant_ms: int) -> tuple[Row | None, Se
 
     A group without group records, which only committed, is None.
     """
-    return _replayed(lake, group_id, log_partitions_of(lake, [group_id]), appended_by(instant_ms))
+    partitions = log_partitions_of(lake, [group_id])
+    return _replayed(_records(lake, group_id, partitions, appended_by(instant_ms))) if partitions else (None, [])
 
 
-def group_before(lake: Lake, group_id: str, log_partition: int, log_offset: int) -> tuple[Row | None, Sequence[Row]]:
-    """Return a group and its members as `group_at`, by the group records before a position in the log."""
-    return _replayed(lake, group_id, [log_partition], f"log_offset < {log_offset}")
+def group_before(
+    lake: Lake, group_id: str, log_partition: int, log_offset: int
+) -> tuple[Row | None, Sequence[Row], Row | None]:
+    """Return a group and its members as `group_at`, by the group records before a position in the log.
+
+    The third value is the newest of these records that is a generation or epoch: its log_offset and log_timestamp; None
+    if there is none.
+    """
+    records = _records(lake, group_id, [log_partition], f"log_offset < {log_offset}")
+    is_rebalance = pc.field("record_name").isin(REBALANCES) & (pc.field("kind") == "value")
+    rebalances = records.filter(is_rebalance).select(["log_offset", "log_timestamp"]).sort_by("log_offset").to_pylist()
+    return *_replayed(records), (rebalances[-1] if rebalances else None)
 
 
-def _replayed(
-    lake: Lake, group_id: str, log_partitions: Sequence[int], condition: str
-) -> tuple[Row | None, Sequence[Row]]:
-    if not log_partitions:
-        return None, []
-    records = group_records(lake, log_partitions, f"group_id = {quoted(group_id)} AND {condition}")
+def _records(lake: Lake, group_id: str, log_partitions: Sequence[int], condition: str) -> pa.Table:
+    return group_records(lake, log_partitions, f"group_id = {quoted(group_id)} AND {condition}")
+
+
+def _replayed(records: pa.Table) -> tuple[Row | None, Sequence[Row]]:
     commits = table_schema("offset_commits").empty_table().select(["group_id", "log_partition", "log_offset"])
     replayed = replay_groups(records, commits, table_schema("groups").empty_table())
     return (replayed.groups[0] if replayed.groups else None), replayed.members

@@ -12,9 +12,9 @@ from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.exploring.changes import Changes, classified, rows_of
 from offsetlake.queries.exploring.group_state import group_before
-from offsetlake.queries.exploring.keys import REBALANCES, Key
+from offsetlake.queries.exploring.keys import Key
 from offsetlake.queries.exploring.steps import NONE, Column, Steps, key_steps
-from offsetlake.queries.questions import check_committed, history, quoted
+from offsetlake.queries.questions import check_committed, history
 
 Row = Mapping[str, Any]
 
@@ -77,14 +77,7 @@ def step(
             f"no record of group {group_id}, topic {topic}, partition {partition} is at log position "
             f"{log_partition}:{log_offset}, as far as the lake {lake.location} has read its log"
         )
-    names = ", ".join(map(quoted, REBALANCES))
-    rebalance = _first(
-        lake,
-        f"SELECT log_offset, log_timestamp FROM group_records WHERE log_partition = {log_partition} "  # noqa: S608
-        f"AND {Key(group_id).condition} AND record_name IN ({names}) AND kind = 'value' "
-        f"AND log_offset < {log_offset} ORDER BY log_offset DESC LIMIT 1",
-    )
-    group, members = group_before(lake, group_id, log_partition, log_offset)
+    group, members, rebalance = group_before(lake, group_id, log_partition, log_offset)
     run = None
     if change and change["run_id"] is not None:
         run = next(iter(lake.query(f"SELECT * FROM runs WHERE run_id = {change['run_id']}", "runs").to_pylist()), None)  # noqa: S608
@@ -92,11 +85,6 @@ def step(
         rows[log_offset], change, rows.get(around.get("before")), rows.get(around.get("after")),
         run, group, members[:_MAX_MEMBERS], rebalance, None if index is None else _caught_up(every, index),
     )  # fmt: skip
-
-
-def _first(lake: Lake, sql: str) -> Row | None:
-    rows: list[Row] = lake.query(sql, "group_records").to_pylist()
-    return rows[0] if rows else None
 
 
 def _around(steps: Steps[Column], index: int) -> dict[str, int]:
