@@ -13,6 +13,7 @@ from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
+import offsetlake.cli.app  # noqa: F401 - before other modules of commands: the help has the order of the imports
 from offsetlake.cli import main, progress
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.spark import build_session
