@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Iterator
 
 import uvicorn
+from anyio import to_thread
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from offsetlake.console.changing.workbench import await_changes
@@ -16,6 +17,7 @@ from offsetlake.serve.net.security import Security
 from offsetlake.util.memory_limit import return_large_blocks
 
 _MAX_SHUTDOWN_SECONDS = 5  # for the requests under way
+MAX_PAGES_AT_ONCE = 8  # others wait: each needs memory, and each thread keeps some
 
 
 def serve(app: ASGIApp, security: Security, host: str, port: int, ready: Callable[[str], None]) -> None:
@@ -79,6 +81,11 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._security, self._ready = security, ready
         return_large_blocks()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections."""
+        to_thread.current_default_thread_limiter().total_tokens = MAX_PAGES_AT_ONCE
+        await super().startup(sockets)
 
     async def on_tick(self, counter: int) -> bool:
         """Reload changed credentials and ACLs once a second, of ten ticks."""
