@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -35,13 +36,16 @@ def test_equal_questions_have_one_computation() -> None:
     assert calls == [1]
 
 
-def test_the_answers_used_least_recently_are_dropped_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("answer", [lambda number: np.full(50_000, number), lambda number: bytes([number]) * 400_000])
+def test_the_answers_used_least_recently_are_dropped_by_size(
+    answer: Callable[[int], Sequence[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(answer_cache, "MAX_BYTES", 1_000_000)
     cache, calls = AnswerCache(), list[int]()
 
-    def rows(number: int) -> np.ndarray:
+    def rows(number: int) -> Sequence[int]:
         calls.append(number)
-        return np.full(50_000, number)  # 400 kB
+        return answer(number)  # 400 kB
 
     for number in (1, 2, 1, 3, 1, 2):
         assert cache.get((number,), lambda number=number: rows(number))[0] == number

@@ -110,6 +110,6 @@ def _bytes(answer: Any) -> int:
         return sum(_bytes(getattr(answer, field.name)) for field in fields(answer))
     if isinstance(answer, Mapping):
         return sum(_bytes(value) for value in answer.values())
-    if isinstance(answer, Sequence) and not isinstance(answer, str):
+    if isinstance(answer, Sequence) and not isinstance(answer, str | bytes):
         return sum(map(_bytes, answer))
-    return len(answer) if isinstance(answer, str) else 100
+    return len(answer) if isinstance(answer, str | bytes) else 100

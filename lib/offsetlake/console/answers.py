@@ -10,7 +10,7 @@ import pyarrow as pa
 from offsetlake.console.access import Visitor
 from offsetlake.console.answer_cache import AnswerCache
 from offsetlake.console.answer_cache import Key as CacheKey
-from offsetlake.console.background import computed, listed_groups, listed_groups_at
+from offsetlake.console.background import Compressed, computed, listed_groups, listed_groups_at
 from offsetlake.console.page_lake import PageLake
 from offsetlake.console.state import PAGE_ROWS, PageState
 from offsetlake.lake.definitions import LAKE_VERSION
@@ -264,8 +264,8 @@ class Answers:
         return self._later((what, *self.open().versions(*tables).values()), compute)
 
     def _later(self, key: CacheKey, compute: Callable[..., T], *arguments: object) -> T | None:
-        found: T | None = self.cache.later(key, lambda: computed(self._location, compute, *arguments))
-        return found
+        found: Compressed[T] | None = self.cache.later(key, lambda: computed(self._location, compute, *arguments))
+        return None if found is None else found.answer()
 
     def open(self) -> Lake:
         """Return the lake as it was when the page began; raise TableChanged if another program changed a table."""
