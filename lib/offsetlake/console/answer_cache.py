@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-MAX_BYTES = 32 << 20  # the packed changes of an offset with a million commits take 11 MB
+MAX_BYTES = 24 << 20  # the packed changes of an offset with a million commits take 11 MB
 MAX_WAIT_SECONDS = 0.2
 _MAX_AT_ONCE = 2  # each query may use the memory that the engine permits
 _MAX_WAITING = 8
@@ -33,6 +33,7 @@ class AnswerCache:
         self._answers: OrderedDict[Key, Future[Any]] = OrderedDict()
         self._sizes: dict[Key, int] = {}
         self._waiting: list[Key] = []
+        self._quick: set[Key] = set()  # those that are being computed, or wait for it, other than slow ones
         self._threads = ThreadPoolExecutor(_MAX_AT_ONCE, thread_name_prefix="answer")
         self._slow_thread = ThreadPoolExecutor(1, thread_name_prefix="slow-answer")
 
@@ -67,6 +68,8 @@ class AnswerCache:
                 if threads is self._slow_thread:
                     self._waiting.append(key)
                     self._cancel_oldest()
+                else:
+                    self._quick.add(key)
             self._answers.move_to_end(key)
             return future
 
@@ -84,15 +87,19 @@ class AnswerCache:
         except BaseException:
             with self._lock:
                 self._answers.pop(key, None)  # it is computed again for the next who asks
+                self._quick.discard(key)
             raise
-        pa.default_memory_pool().release_unused()  # of the engine, too: the C library returns what is free
         with self._lock:
+            self._quick.discard(key)
+            is_last = not self._quick
             self._sizes[key] = _MIN_BYTES + _bytes(answer)
             for oldest in [*self._answers]:
                 if sum(self._sizes.values()) <= MAX_BYTES:
                     break
                 if oldest in self._sizes:
                     del self._answers[oldest], self._sizes[oldest]
+        if is_last:  # others would request the same memory again
+            pa.default_memory_pool().release_unused()
         return answer
 
 
