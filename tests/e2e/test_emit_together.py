@@ -9,6 +9,7 @@ import pytest
 from offsetlake.errors import LogUnavailable
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
+from offsetlake.log.writer.os_users import process_principal
 from offsetlake.pipeline.changes import execute as changes
 from offsetlake.pipeline.changes import reset as offset_resets
 from offsetlake.pipeline.changes.cleanup import plan_cleanup
@@ -140,7 +141,8 @@ def test_interrupted_reset_gets_its_row_of_runs(lake: Lake, log: Path) -> None:
     changes.execute(lake, LogAddress(folder=log), "reset", "alterations", lambda: reset_to_nine(lake), print)
     resets = [row for row in rows(lake, "runs") if row["job"] == "reset"]
     assert sorted(row["run_id"] for row in resets) == [3, 4, 5, 7]
-    assert [row["notes"] for row in resets if row["run_id"] == 5] == [[CUT_SHORT]]
+    notes = [f"requested by {process_principal()}", CUT_SHORT]
+    assert [row["notes"] for row in resets if row["run_id"] == 5] == [notes]
 
 
 def test_group_planned_by_two_runs_is_deleted_once(tmp_path: Path) -> None:
