@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,13 +14,15 @@ from offsetlake.errors import LakeUnusable
 from offsetlake.lake.commits import DeltaLog, newest_version, ours
 from offsetlake.lake.creation import make_tables, refuse_other_content
 from offsetlake.lake.definitions import FORMER_NAMES, LAKE_VERSION, TABLES
-from offsetlake.lake.kept_tables import PinnedTables
 from offsetlake.lake.open_tables import OpenTables
 from offsetlake.lake.sql.engine import Engine
 from offsetlake.lake.sql.views import named_in, needed
 from offsetlake.location.locate import LakeLocation, locate
 from offsetlake.location.location import Lease, Location
 from offsetlake.util.temporary_folders import temporary_folder
+
+if TYPE_CHECKING:
+    from offsetlake.lake.kept_tables import PinnedTables
 
 _MARKER = "offsetlake.json"
 
@@ -32,8 +34,9 @@ class Lake:
     lock writes to them. A commit of another program during that time is found before the next cycle.
     """
 
-    def __init__(self, location: LakeLocation, pinned: PinnedTables | None = None) -> None:
-        self.location, self.pinned = locate(location).absolute(), pinned
+    def __init__(self, location: LakeLocation) -> None:
+        self.location = locate(location).absolute()
+        self.pinned: PinnedTables | None = None
         self._version = 0
         self._lease: Lease | None = None
         self._tables: OpenTables | None = None

@@ -67,7 +67,8 @@ class VerifiedLake:
         if versions != self._verified:
             refuse_changed(lake)
             self._verified = versions
-        return Lake(lake.location, PinnedTables(self._tables, versions))
+        lake.pinned = PinnedTables(self._tables, versions)
+        return lake
 
 
 def refuse_changed(lake: Lake, *tables: str) -> dict[str, Findings]:
