@@ -1,7 +1,7 @@
 """Writes the lake of `console.py`: one year with 100,000 groups, 10 M offsets and 20 M commits, without a log.
 
-The history is written as 12 ingests would have written it, with the columns `repeats` and `routine`, then `compact` and `expire` run. The year ends now, because
-retention depends on the clock.
+The history is written as 12 ingests would have written it, with the columns `repeats` and `routine`, then `compact` and
+`expire` run. The year ends now, because retention depends on the clock.
 
 | what | number |
 |---|---|

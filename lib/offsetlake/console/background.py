@@ -45,7 +45,7 @@ _TOO_LARGE = "The answer needs more memory than a query may use: use the command
 
 @dataclass(frozen=True, slots=True)
 class Compressed(Generic[T]):
-    """An answer in about a fifth of its memory, pickled by another process of this program, and its size in bytes."""
+    """An answer in a tenth to a fifth of its memory, pickled by another process, and its size in bytes."""
 
     data: bytes
     size: int

@@ -39,7 +39,7 @@ SMALL = SPILLING | {
     "datafusion.execution.sort_spill_reservation_bytes": str(16 << 20),
     "datafusion.execution.batch_size": "2048",
 }
-"""Settings with which sorts and aggregations of any size need less than 100 MB; see `Engine.query` for larger joins."""
+"""Settings with which sorts and aggregations of any size need about 100 MB; see `Engine.query` for larger joins."""
 
 _DEFAULTS: dict[str, str] = {}
 _EXHAUSTED = "Resources exhausted"
