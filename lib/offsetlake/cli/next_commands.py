@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from offsetlake.lake.lake import Lake
-from offsetlake.queries.questions import quoted
+from offsetlake.lake.sql.engine import quoted
 from offsetlake.queries.run_changes import RunChanges
 from offsetlake.util.times import to_iso
 

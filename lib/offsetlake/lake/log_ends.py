@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from offsetlake.lake.files import active_files, table_schema
 from offsetlake.lake.history_files import file_dataset
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.sql.catalogs import standard_text
+from offsetlake.lake.sql.engine import quoted
 from offsetlake.util.row_codes import Ints, order_codes
 
 PARTITION = ("topic", "partition")
@@ -171,7 +171,7 @@ def _rows_of_topics(lake: Lake, first: int, last: int, topics: Collection[str]) 
     """
     known, schema = lake.columns("log_ends"), table_schema("log_ends")
     columns = ", ".join(name if name in known else f"CAST(NULL AS BIGINT) AS {name}" for name in schema.names)
-    named = ", ".join(map(standard_text, sorted(topics))) or "NULL"
+    named = ", ".join(map(quoted, sorted(topics))) or "NULL"
     where = f"ingest_run BETWEEN {first} AND {last} AND (topic IS NULL OR topic IN ({named}))"
     return lake.query(f"SELECT {columns} FROM log_ends WHERE {where}", "log_ends").cast(schema)  # noqa: S608
 

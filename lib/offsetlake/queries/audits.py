@@ -12,10 +12,10 @@ from offsetlake.errors import BadRequest, NotEnoughMemory
 from offsetlake.lake.definitions import REDUCED_HISTORY
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.answers import Answer, PartedAnswer, kept
-from offsetlake.lake.sql.engine import Engine, Tables, spilling
+from offsetlake.lake.sql.engine import Engine, Tables, quoted, spilling
 from offsetlake.lake.sql.portions import ROWS_AT_ONCE, Portion, portions
 from offsetlake.lake.sql.views import View, needed, views
-from offsetlake.queries.questions import check_committed, known_groups, quoted
+from offsetlake.queries.questions import check_committed, known_groups
 
 MAX_FIRST_ROWS = 1000  # of an answer that is computed from the keys that have its rows
 _MIN_SHARE = 0.01

@@ -11,6 +11,7 @@ from offsetlake.lake.files import table_schema
 from offsetlake.lake.history_cuts import Scope, last_cut
 from offsetlake.lake.history_files import smallest
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.sql.engine import quoted
 from offsetlake.lake.sql.statements import statement
 from offsetlake.lake.state_files import state_batches
 from offsetlake.queries.group_places import condition_if_known, group_places
@@ -260,11 +261,6 @@ def what_was_dropped(lake: Lake, scope: Scope) -> str:
         f"History begins{begins}: of the records before, `offsetlake maintain` has kept only those that decide the "
         "offsets and groups since ([history] keep)."
     )
-
-
-def quoted(value: str) -> str:
-    """Return a text as an SQL literal."""
-    return "'" + value.replace("'", "''") + "'"
 
 
 def _where(wanted: Mapping[str, str | None]) -> str:

@@ -7,10 +7,10 @@ import pyarrow.compute as pc
 
 from offsetlake.lake import runs
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.sql.engine import quoted
 from offsetlake.lake.sql.statements import statement
 from offsetlake.lake.sql.views import views
 from offsetlake.queries.audits import has_history
-from offsetlake.queries.questions import quoted
 from offsetlake.util.columns import taken
 from offsetlake.util.row_codes import rows_in
 

@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 from offsetlake.lake import plans, runs
 from offsetlake.lake.definitions import current_name
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.sql.engine import quoted
 from offsetlake.lake.sql.statements import statement
-from offsetlake.queries.questions import quoted
 
 UNFINISHED = "unfinished"
 """The outcome of a run that is running or was interrupted: its row is not in `runs` yet."""

@@ -9,10 +9,9 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from offsetlake.lake.sql.answers import PartedAnswer
-from offsetlake.lake.sql.engine import SMALL, Engine
+from offsetlake.lake.sql.engine import SMALL, Engine, quoted
 from offsetlake.lake.sql.views import views
 from offsetlake.queries import questions
-from offsetlake.queries.questions import quoted
 from offsetlake.report.scope import MAX_GROUPS, Scope
 
 MAX_BUSIEST_GROUPS = 200

@@ -18,7 +18,8 @@ from offsetlake.console.routes.parameters import EnteredTimes, Text
 from offsetlake.console.state import PAGE_ROWS, PageState, command_line
 from offsetlake.errors import NotInLake
 from offsetlake.lake.lake import Lake
-from offsetlake.queries.questions import STATES, quoted
+from offsetlake.lake.sql.engine import quoted
+from offsetlake.queries.questions import STATES
 from offsetlake.rules.policy import RetentionPolicy
 
 _MAX_CHARTS = 4

@@ -10,7 +10,7 @@ from offsetlake.console.answers import Answers
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import EnteredTimes, Text, Times
 from offsetlake.console.state import PageState, command_line
-from offsetlake.queries.questions import quoted
+from offsetlake.lake.sql.engine import quoted
 from offsetlake.util.escaping import visible
 
 _TITLES = {"group": "Group", "topic": "Topic", "principal": "Principal", "client": "Client id"}

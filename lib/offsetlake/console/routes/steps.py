@@ -15,8 +15,8 @@ from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import Text, Times
 from offsetlake.console.state import command_line
 from offsetlake.console.words import author, consequence, group_words, headline, meaning
+from offsetlake.lake.sql.engine import quoted
 from offsetlake.queries.exploring.series import Series
-from offsetlake.queries.questions import quoted
 from offsetlake.util.times import to_iso
 
 

@@ -13,6 +13,7 @@ from typing import Literal
 from offsetlake.errors import BadRequest
 from offsetlake.lake.definitions import TABLES, definition
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.sql.engine import quoted
 from offsetlake.lake.sql.spark_views import described_view, spark_text
 from offsetlake.lake.sql.views import Described, View, views
 
@@ -85,7 +86,7 @@ def _trino(schema: CatalogSchema, locations: Mapping[str, str]) -> Iterator[str]
     yield f"CREATE SCHEMA IF NOT EXISTS {name}"
     for table, location in locations.items():
         arguments = {"schema_name": schema.schema, "table_name": table, "table_location": location}
-        passed = ", ".join(f"{argument} => {standard_text(value)}" for argument, value in arguments.items())
+        passed = ", ".join(f"{argument} => {quoted(value)}" for argument, value in arguments.items())
         yield f"CALL {catalog}.system.register_table({passed})"
     for view in views().values():
         select = view.select_from(name)
@@ -98,7 +99,7 @@ def _duckdb(schema: CatalogSchema, locations: Mapping[str, str]) -> Iterator[str
     name = schema.quoted('"')
     yield f"CREATE SCHEMA IF NOT EXISTS {name}"
     for table in described_tables():
-        select = f"SELECT * FROM delta_scan({standard_text(locations[table.name])})"  # noqa: S608
+        select = f"SELECT * FROM delta_scan({quoted(locations[table.name])})"  # noqa: S608
         yield from create_view(schema, table, select, "duckdb")
     for view in views().values():
         yield from create_view(schema, view, view.select_from(name), "duckdb")
@@ -123,12 +124,12 @@ def create_view(schema: CatalogSchema, view: View | Described, select: str, dial
             yield f"CREATE OR REPLACE VIEW {schema.quoted('`')}.{described_view(view)} AS\n{select}"
             return
         case "trino":
-            yield f"CREATE OR REPLACE VIEW {qualified} COMMENT {standard_text(view.answers)} AS\n{select}"
+            yield f"CREATE OR REPLACE VIEW {qualified} COMMENT {quoted(view.answers)} AS\n{select}"
         case "duckdb":
             yield f"CREATE OR REPLACE VIEW {qualified} AS\n{select}"
-            yield f"COMMENT ON VIEW {qualified} IS {standard_text(view.answers)}"
+            yield f"COMMENT ON VIEW {qualified} IS {quoted(view.answers)}"
     for column, comment in view.columns.items():
-        yield f"COMMENT ON COLUMN {qualified}.{column} IS {standard_text(comment)}"
+        yield f"COMMENT ON COLUMN {qualified}.{column} IS {quoted(comment)}"
 
 
 def quotation_mark(dialect: Dialect) -> str:
@@ -137,8 +138,3 @@ def quotation_mark(dialect: Dialect) -> str:
 
 
 _STATEMENTS = {"spark": _spark, "databricks": _spark, "trino": _trino, "duckdb": _duckdb}
-
-
-def standard_text(value: str) -> str:
-    """Return a text as a literal of standard SQL."""
-    return "'" + value.replace("'", "''") + "'"

@@ -143,6 +143,11 @@ def limited_memory() -> Iterator[None]:
         yield
 
 
+def quoted(value: str) -> str:
+    """Return a text as a literal of standard SQL."""
+    return "'" + value.replace("'", "''") + "'"
+
+
 def scratch_folder() -> str:
     """Return the scratch folder of this process for data larger than memory; it is removed when the process ends."""
     return _scratch().name

@@ -12,8 +12,8 @@ from offsetlake.lake.foreign.guard import record, refuse_changed, writing
 from offsetlake.lake.history_cuts import replace_files
 from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.sql.engine import quoted
 from offsetlake.lake.upkeep import VacuumRetention
-from offsetlake.queries.questions import quoted
 
 JOB = "forget"
 FORGOTTEN = "forgotten"

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from offsetlake.lake.files import active_files
 from offsetlake.lake.history_files import file_batches
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.sql.engine import quoted
 from offsetlake.queries.history.as_of import offsets_as_of
-from offsetlake.queries.questions import quoted
 
 KINDS = ("group", "topic", "principal", "client")
 _NAMES = {

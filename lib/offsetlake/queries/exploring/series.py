@@ -8,10 +8,11 @@ import pyarrow.compute as pc
 
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import newest_asked, rows_until
+from offsetlake.lake.sql.engine import quoted
 from offsetlake.queries.exploring.changes import KINDS, Changes, Kinds, classified
 from offsetlake.queries.exploring.keys import REBALANCES, Key
 from offsetlake.queries.exploring.steps import NONE, Column, Steps, key_steps, steps_in_portions
-from offsetlake.queries.questions import key_history, quoted
+from offsetlake.queries.questions import key_history
 from offsetlake.util.row_codes import Ints
 
 MAX_BUCKETS = 600

@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 
 from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.sql.engine import quoted
 from offsetlake.queries.exploring.keys import Key
 from offsetlake.queries.history.reduction import COMMIT_TABLES, deciding_rows
-from offsetlake.queries.questions import log_partitions_of, quoted
+from offsetlake.queries.questions import log_partitions_of
 from offsetlake.rules.reduction import COMMITTED, PART, completions, next_markers, positions
 from offsetlake.util.row_codes import Ints
 

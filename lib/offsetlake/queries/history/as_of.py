@@ -11,6 +11,7 @@ from offsetlake.lake.files import table_schema
 from offsetlake.lake.history_cuts import last_cut
 from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.sql.engine import quoted
 from offsetlake.queries.history.reduction import (
     COMMIT_TABLES,
     REDUCED_COLUMNS,
@@ -24,14 +25,7 @@ from offsetlake.queries.history.reduction import (
     partitions_in_portions,
 )
 from offsetlake.queries.history.replayed import first_rows, replayed
-from offsetlake.queries.questions import (
-    GROUP_COLUMNS,
-    check_state,
-    first_instant,
-    known_groups,
-    log_partitions_like,
-    quoted,
-)
+from offsetlake.queries.questions import GROUP_COLUMNS, check_state, first_instant, known_groups, log_partitions_like
 from offsetlake.rules.groups.replay import replay_groups
 from offsetlake.rules.reduction import Latest, Reduction
 from offsetlake.util.times import to_iso

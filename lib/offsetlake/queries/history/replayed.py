@@ -7,6 +7,7 @@ import pyarrow as pa
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.sql.engine import quoted
 from offsetlake.queries.history.reduction import (
     COMMIT_TABLES,
     REDUCED_COLUMNS,
@@ -17,7 +18,7 @@ from offsetlake.queries.history.reduction import (
     deciding_rows,
     partitions_in_portions,
 )
-from offsetlake.queries.questions import log_partitions_of, quoted
+from offsetlake.queries.questions import log_partitions_of
 from offsetlake.rules.reduction import KEY, PART, Reduction
 
 _ROWS_AT_ONCE = 1 << 19
