@@ -16,6 +16,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.upkeep import VacuumRetention
 from offsetlake.location.folder import Folder
 from offsetlake.log.positions import OFFSETS_TOPIC
+from offsetlake.pipeline.maintain.merging import merge
 from support.oracle.bulk import SPAN, START_TIME
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def aged_lake(path: Path, number: int) -> None:
         _write(lake, writer, run_ids.tolist(), number)
     writer.close()
     for table in upkeep.APPENDED:
-        upkeep.optimize(lake, table, old)
+        merge(lake, table, old, lambda _: None)
         upkeep.vacuum(lake, table, VacuumRetention(0, 0), dry_run=False)
     for run_id in range(old + 1, number + 1):
         _write(lake, writer, [run_id], number)
@@ -191,7 +192,7 @@ def simulated_days(lake: Lake, days: int, cycles_per_day: int) -> tuple[str, ...
         for table in tables:
             if table in upkeep.APPENDED:
                 _keep_removed(lake, table, days=_KEPT_DAYS if is_last_week else 0)
-                upkeep.optimize(lake, table, run_id)
+                merge(lake, table, run_id, lambda _: None)
             upkeep.vacuum(lake, table, VacuumRetention(_DAY_MS if is_last_week else 0, _DAY_MS + age), dry_run=False)
             upkeep.checkpoint(lake, table)
         _date(lake, tables, seen, at + _DAY_MS)

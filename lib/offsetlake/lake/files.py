@@ -8,7 +8,7 @@ its table: files that a killed task has left are never read, and `maintain` vacu
 import json
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
 
@@ -205,16 +205,21 @@ def commit(
     job: str,
     run_id: int,
     rebuilt: str | None = None,
+    *,
+    keeps_rows: bool = False,
 ) -> None:
     """Apply all file changes in one commit; does nothing if this run already did.
+
+    `keeps_rows` is for new files that have the rows of the removed ones: Delta permits that in an append-only table.
 
     Raises LakeBusy if another program has rearranged the files to remove.
     """
     all_changes = list(changes)
     now = now_ms()
-    actions: list[AddAction | RemoveAction] = [action for of_task in all_changes for action in of_task.added]
+    added = [action for of_task in all_changes for action in of_task.added]
+    actions: list[AddAction | RemoveAction] = [replace(action, data_change=not keeps_rows) for action in added]
     removed = [*dict.fromkeys(path for of_task in all_changes for path in of_task.removed)]
-    actions += [RemoveAction(path, True, now) for path in removed]
+    actions += [RemoveAction(path, not keeps_rows, now) for path in removed]
     if not actions or committed(lake, table, job, run_id):
         return
     once = lake.properties(job, run_id, rebuilt)

@@ -49,7 +49,7 @@ def sizes(lake: Lake) -> pa.Table:
 
 
 def small_files(lake: Lake, table: str) -> int:
-    """Return the maximum number of files that `optimize` would compact; 0 for a state table."""
+    """Return the maximum number of files that would be compacted; 0 for a state table."""
     if table not in APPENDED:
         return 0
     sizes = pa.table(lake.without_rows(table).get_add_actions(flatten=True))["size_bytes"].to_pylist()
@@ -58,10 +58,10 @@ def small_files(lake: Lake, table: str) -> int:
 
 
 def optimize(lake: Lake, table: str, run_id: int) -> int:
-    """Rewrite small files of a table in APPENDED into larger ones, in one commit; return the number of small files.
+    """Rewrite small files of an append-only table without history into larger ones, in one commit; return their number.
 
-    Rows and the statistics by which history is found do not change. The old files remain on disk until they are
-    vacuumed. Raises LakeUnusable if the disk is full or access is denied.
+    Rows do not change. The old files remain on disk until they are vacuumed. Raises LakeUnusable if the disk is full or
+    access is denied.
     """
     if not small_files(lake, table):
         return 0

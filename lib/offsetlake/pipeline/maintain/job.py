@@ -24,6 +24,7 @@ from offsetlake.log.writer.served_log import served
 from offsetlake.pipeline.maintain.history_retention import drop, plan_cuts
 from offsetlake.pipeline.maintain.history_steps import commits_without_steps, compute_steps
 from offsetlake.pipeline.maintain.log_retention import Need, needs_of_log
+from offsetlake.pipeline.maintain.merging import merge
 from offsetlake.rules.policy import FOREVER, Keep
 from offsetlake.util.times import now_ms
 
@@ -191,7 +192,7 @@ def _compact_and_vacuum(
 ) -> None:
     say("compacting small files of the tables")
     for table in upkeep.APPENDED:
-        counts["files_compacted"] += upkeep.optimize(lake, table, run_id)
+        counts["files_compacted"] += merge(lake, table, run_id, say)
     counts["steps_computed"] = compute_steps(lake, run_id, say)
     os.sync()  # the new files must be durable before vacuum deletes the files that they replace
     say("vacuuming unreferenced files")

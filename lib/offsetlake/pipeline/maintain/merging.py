@@ -1,0 +1,103 @@
+"""Merges small files of history sorted by group, so that the records of a group are read without those of others.
+
+The rows do not change. A merged file is in the order of its log partitions; the rows of a log partition are in the
+order of `_ORDER`, or each quarter of a million of them if it has more.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from offsetlake.lake.definitions import HISTORY
+from offsetlake.lake.files import FileChanges, TableFile, active_files, commit, table_schema
+from offsetlake.lake.history_files import HistoryFile, file_dataset, partition_files, row_groups
+from offsetlake.lake.lake import Lake
+from offsetlake.lake.upkeep import TARGET_BYTES, optimize, small_files
+from offsetlake.util.row_codes import order_codes
+
+_JOB = "merge"  # of the commits that replace files, because `maintain` also replaces files of the same tables otherwise
+_ORDER = ("log_partition", "group_id", "topic", "partition", "log_offset")
+_ROWS_AT_ONCE = 1 << 18
+
+
+def merge(lake: Lake, table: str, run_id: int, say: Callable[[str], None]) -> int:
+    """Merge small files of an append-only table in one commit; return their number.
+
+    The old files remain on disk until they are vacuumed. Files of history are merged from the oldest ingest run on,
+    those that have TARGET_BYTES together into one. Memory is bounded by about half a million rows.
+
+    Raises LakeBusy if another program has rearranged the files, and LakeUnusable if the disk is full or access is
+    denied.
+    """
+    if table not in HISTORY:
+        return optimize(lake, table, run_id)
+    changes, count = FileChanges(), small_files(lake, table)
+    for files in _merged_together(lake, table) if count else ():
+        say(f"merging {len(changes.removed) + len(files):,} of {count:,} small files of table {table}")
+        changes.added += _merged(lake, table, files).close()
+        changes.removed += [file.path for file in files]
+    commit(lake, table, [changes], _JOB, run_id, keeps_rows=True)
+    return len(changes.removed)
+
+
+def _merged_together(lake: Lake, table: str) -> Iterator[list[HistoryFile]]:
+    """Yield small files that have at most TARGET_BYTES together, at least two at a time."""
+    by_path = {file.path: file for file in partition_files(lake, table)}
+    small = [file for file in active_files(lake, table) if file["size_bytes"] < TARGET_BYTES]
+    together, size = list[HistoryFile](), 0
+    for file in sorted(small, key=lambda file: file.get("min.ingest_run") or 0):
+        if size + file["size_bytes"] > TARGET_BYTES:
+            if len(together) > 1:
+                yield together
+            together, size = [], 0
+        together.append(by_path[file["path"]])
+        size += file["size_bytes"]
+    if len(together) > 1:
+        yield together
+
+
+def _merged(lake: Lake, table: str, files: Sequence[HistoryFile]) -> TableFile:
+    """Write the rows of some files to a new one, about _ROWS_AT_ONCE rows of some log partitions at a time."""
+    columns, merged = table_schema(table).names, TableFile(lake, table)
+    for partitions in _small_ranges(_rows_by_partition(lake, table, files)):
+        waiting = list[pa.Table]()
+        for part in row_groups(lake, table, files, partitions, pc.scalar(value=True), columns):
+            waiting.append(part)
+            if sum(rows.num_rows for rows in waiting) >= _ROWS_AT_ONCE:
+                merged.write(_emptied(waiting))
+        if waiting:
+            merged.write(_emptied(waiting))
+    return merged
+
+
+def _emptied(waiting: list[pa.Table]) -> pa.Table:
+    """Return the rows of a list in order, and empty the list, because they take much memory."""
+    rows = pa.concat_tables(waiting)
+    waiting.clear()
+    order = [name for name in _ORDER if name in rows.column_names and not rows.schema.field(name).nullable]
+    return rows.take(np.argsort(order_codes(rows, order), kind="stable"))
+
+
+def _rows_by_partition(lake: Lake, table: str, files: Sequence[HistoryFile]) -> Counter[int]:
+    """Return the number of rows by log partition."""
+    rows = Counter[int]()
+    for file in files:
+        column = file_dataset(lake, table, [file.path]).to_table(["log_partition"])["log_partition"]
+        for each in pc.value_counts(column).to_pylist():
+            rows[each["values"]] += each["counts"]
+    return rows
+
+
+def _small_ranges(rows: Counter[int]) -> Iterator[list[int]]:
+    """Yield consecutive log partitions that have at most _ROWS_AT_ONCE rows together, or one that has more."""
+    together = list[int]()
+    for partition in sorted(rows):
+        if together and sum(map(rows.__getitem__, (*together, partition))) > _ROWS_AT_ONCE:
+            yield together
+            together = []
+        together.append(partition)
+    if together:
+        yield together
