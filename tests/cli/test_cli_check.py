@@ -143,6 +143,6 @@ def test_unwritable_pages_are_an_error(run: Run, tmp_path: Path) -> None:
 
 
 def test_application_does_not_import_slow_libraries() -> None:
-    slow = "{'great_expectations', 'matplotlib', 'jinja2'}"
+    slow = "{'great_expectations', 'matplotlib', 'jinja2', 'kafka'}"
     program = f"import sys, offsetlake.cli.app; print(bool(sys.modules.keys() & {slow}))"
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "False\n"

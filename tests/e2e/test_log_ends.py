@@ -116,9 +116,6 @@ def test_plan_of_an_older_version_has_no_log_ends(
 class Leaderless:
     """In the place of an Admin, of a cluster where a partition has no leader."""
 
-    def __init__(self, _connection: KafkaConnection) -> None:
-        pass
-
     def __enter__(self) -> "Leaderless":
         return self
 
@@ -133,7 +130,7 @@ class Leaderless:
 
 
 def test_partition_without_leader_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_ends, "ClusterAdmin", Leaderless)
+    monkeypatch.setattr(KafkaConnection, "admin", lambda _connection: Leaderless())
     asked = log_ends.ask(KafkaConnection(bootstrap="127.0.0.1:1"), ["t"])
     assert [row[:4] for row in asked.rows] == [["t", 0, 0, 5], ["t", 2, 0, 5]]
     assert asked.notes == ["the log end offset of t-1 is unknown: the partition has no leader"]

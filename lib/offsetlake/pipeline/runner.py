@@ -17,7 +17,6 @@ from offsetlake.lake.scratch import scratch
 from offsetlake.lake.upkeep import VacuumRetention
 from offsetlake.location.locate import LakeLocation
 from offsetlake.log.address import LogAddress
-from offsetlake.log.cluster.admin import ClusterAdmin
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.compiling import compile_loops
 from offsetlake.log.writer.ownership import refuse_broker_folder
@@ -164,7 +163,7 @@ def execute_change(
 
 
 def _missing(connection: KafkaConnection, topics: Collection[str]) -> set[str]:
-    with ClusterAdmin(connection) as admin:
+    with connection.admin() as admin:
         return admin.missing(topics) if topics else set()
 
 

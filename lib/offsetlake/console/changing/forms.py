@@ -11,7 +11,6 @@ from offsetlake.console.access import Submission
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
-from offsetlake.log.cluster.admin import ClusterAdmin
 from offsetlake.pipeline.changes import reset as resets
 from offsetlake.pipeline.changes.cleanup import plan_cleanup
 from offsetlake.pipeline.changes.restore import restore_as_of, restore_run
@@ -138,7 +137,7 @@ def _reset(form: Submission, group: str, log: LogAddress) -> ChangeRequest:
 
     def plan(lake: Lake) -> pa.Table:
         connection = log.connection
-        with nullcontext() if connection is None else ClusterAdmin(connection) as admin:
+        with nullcontext() if connection is None else connection.admin() as admin:
             return resets.reset(lake, request, admin, now_ms())
 
     of_topic = f"--topic={topic}" + (f":{partitions.replace(' ', '')}" if partitions else "")

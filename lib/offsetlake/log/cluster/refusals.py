@@ -1,7 +1,5 @@
 """Explains the errors with which a broker refuses to change the offsets of a group."""
 
-from kafka import errors
-
 from offsetlake.kafka.error_codes import (
     COORDINATOR_LOAD_IN_PROGRESS,
     COORDINATOR_NOT_AVAILABLE,
@@ -59,6 +57,8 @@ _MEANINGS = {
 
 def explain(code: int) -> str | None:
     """Return an error code as `NAME (code): meaning`; None for NONE (0)."""
+    from kafka import errors  # noqa: PLC0415 - kafka-python takes 10 MB and 0.1 s
+
     if code == NONE:
         return None
     kind = errors.kafka_errors.get(code)
@@ -70,6 +70,8 @@ def explain(code: int) -> str | None:
 
 def code_of(name: str) -> int:
     """Return the error code for the name of a class of kafka-python; -1 if it is unknown."""
+    from kafka import errors  # noqa: PLC0415 - as above
+
     if name == "OK":
         return NONE
     return next((code for code, kind in errors.kafka_errors.items() if kind.__name__ == name), -1)

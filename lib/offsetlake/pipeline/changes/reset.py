@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
-from offsetlake.log.cluster.admin import ClusterAdmin
 from offsetlake.pipeline.changes import targets
 from offsetlake.pipeline.changes.alterations import OFFSET, Strategy, plan_alterations
 from offsetlake.pipeline.changes.group_selection import groups_like, groups_named, select_groups
@@ -19,6 +19,9 @@ from offsetlake.rules import strategies
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.row_codes import rows_in
 from offsetlake.util.times import to_iso
+
+if TYPE_CHECKING:
+    from offsetlake.log.cluster.admin import ClusterAdmin
 
 
 def undo(lake: Lake, run_id: int, now: int, live: Live | None = None) -> pa.Table:
@@ -107,7 +110,7 @@ class Reset:
         return self.source or (None if self.timestamp is None else to_iso(self.timestamp))
 
 
-def reset(lake: Lake, request: Reset, admin: ClusterAdmin | None, now: int) -> pa.Table:
+def reset(lake: Lake, request: Reset, admin: "ClusterAdmin | None", now: int) -> pa.Table:
     """Plan a reset, including rows without a change; `admin` is the cluster to read log start and end offsets from."""
     ends = targets.LogEndLookup(admin, request.timestamp)
     live = admin is not None

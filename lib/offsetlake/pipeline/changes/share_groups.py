@@ -6,7 +6,7 @@ them, and an undo restores the start offset only.
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
-from offsetlake.log.cluster.admin import ClusterAdmin
 from offsetlake.pipeline.changes import targets
 from offsetlake.pipeline.changes.alterations import Strategy, unexpected_offsets
 from offsetlake.pipeline.changes.execute import rows_of
@@ -28,6 +27,9 @@ from offsetlake.util.columns import mapped, taken
 from offsetlake.util.row_codes import Ints, among, order_codes, rows_in
 from offsetlake.util.times import to_iso
 
+if TYPE_CHECKING:
+    from offsetlake.log.cluster.admin import ClusterAdmin
+
 Row = dict[str, Any]
 _OFFSETS = ("committed_offset", "requested_offset")
 _DECIDED_LATER = "the share partition had no start offset at that time: it does not change"
@@ -35,7 +37,7 @@ _UNDECIDED_BEFORE = "the start offset was undecided before: only a member decide
 _NO_TOPIC = "no record names the topic of this ID: its cluster does not know it any more"
 
 
-def reset_share_group(lake: Lake, request: Reset, admin: ClusterAdmin | None, now: int) -> pa.Table:
+def reset_share_group(lake: Lake, request: Reset, admin: "ClusterAdmin | None", now: int) -> pa.Table:
     """Plan new start offsets of a share group, including rows without a change; columns as `plan_alterations`.
 
     Raises:

@@ -1,16 +1,20 @@
 """Plans to take over offsets that another store of offsets contains."""
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.lake.lake import Lake
-from offsetlake.log.cluster.admin import ClusterAdmin
 from offsetlake.pipeline.changes import targets
 from offsetlake.pipeline.changes.alterations import Strategy, plan_alterations
 from offsetlake.pipeline.changes.group_selection import groups_named
 
+if TYPE_CHECKING:
+    from offsetlake.log.cluster.admin import ClusterAdmin
 
-def plan_import(lake: Lake, rows: pa.Table, strategy: Strategy, admin: ClusterAdmin | None, now: int) -> pa.Table:
+
+def plan_import(lake: Lake, rows: pa.Table, strategy: Strategy, admin: "ClusterAdmin | None", now: int) -> pa.Table:
     """Plan to set offsets of any groups, limited to the log start and end offsets if a cluster is available.
 
     Args:
@@ -30,7 +34,7 @@ def plan_import(lake: Lake, rows: pa.Table, strategy: Strategy, admin: ClusterAd
     return plan_alterations(groups, targets.from_rows(rows, targets.LogEndLookup(admin)), strategy, now)
 
 
-def _unknown_partitions(rows: pa.Table, admin: ClusterAdmin) -> list[str | None]:
+def _unknown_partitions(rows: pa.Table, admin: "ClusterAdmin") -> list[str | None]:
     """Return a text for each row whose partition the cluster does not contain."""
     topics = admin.partitions(rows["topic"].unique().to_pylist())
     known = {(topic, partition) for topic, partitions in topics.items() for partition in partitions}

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.errors import BadRequest
-from offsetlake.log.cluster.admin import ClusterAdmin
 from offsetlake.pipeline.changes.alterations import OFFSET, VALUES
 from offsetlake.pipeline.changes.group_selection import GroupSelection
 from offsetlake.rules import strategies
@@ -16,6 +16,9 @@ from offsetlake.rules.offsets_csv import read_offsets
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.columns import taken
 from offsetlake.util.row_codes import rows_in
+
+if TYPE_CHECKING:
+    from offsetlake.log.cluster.admin import ClusterAdmin
 
 WANTED = pa.schema(
     [
@@ -45,7 +48,7 @@ Compute = Callable[[pa.Table], pa.Table]
 class LogEndLookup:
     """Looks up log start offsets, log end offsets and offsets at a time, if a cluster is available."""
 
-    admin: ClusterAdmin | None
+    admin: "ClusterAdmin | None"
     timestamp: int | None = None
 
     def add_to(self, rows: pa.Table) -> pa.Table:
@@ -89,7 +92,7 @@ def by_strategy(now: pa.Table, group_id: str, scope: Scope, compute: Compute, en
     )
 
 
-def _in_scope(now: pa.Table, group_id: str, scope: Scope, admin: ClusterAdmin | None) -> pa.Table:
+def _in_scope(now: pa.Table, group_id: str, scope: Scope, admin: "ClusterAdmin | None") -> pa.Table:
     """Return the partitions of the scope with their present offsets."""
     if not scope and not now.num_rows:
         raise BadRequest(f"Group {group_id!r} has no offsets: specify topics with --topic.")

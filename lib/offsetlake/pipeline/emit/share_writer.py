@@ -5,13 +5,15 @@ before the change and after it.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from offsetlake.kafka.error_codes import GROUP_ID_NOT_FOUND
 from offsetlake.log.cluster import refusals
-from offsetlake.log.cluster.admin import ClusterAdmin, Partition
 from offsetlake.log.cluster.share_admin import UNDECIDED, ShareGroupAdmin
 from offsetlake.pipeline.emit.results import Written
+
+if TYPE_CHECKING:
+    from offsetlake.log.cluster.admin import ClusterAdmin, Partition
 
 CHANGED = "a share partition of the group changed: plan it again"
 
@@ -21,7 +23,7 @@ Row = dict[str, Any]
 class ShareGroupWriter:
     """Sets and deletes start offsets of share partitions, and deletes share groups, group by group."""
 
-    def __init__(self, groups: ClusterAdmin, offsets: ShareGroupAdmin) -> None:
+    def __init__(self, groups: "ClusterAdmin", offsets: ShareGroupAdmin) -> None:
         self._groups, self._offsets = groups, offsets
 
     def write(self, group_id: str, rows: Sequence[Row], written: Written) -> None:
@@ -64,7 +66,7 @@ class ShareGroupWriter:
         answers = self._offsets.alter(group_id, {where: row["committed_offset"] for where, row in commits.items()})
         return {commits[where]["index"]: refusal for where, refusal in answers.items()}
 
-    def _delete(self, group_id: str, rows: Sequence[Row], now: dict[Partition, int]) -> dict[int, str | None]:
+    def _delete(self, group_id: str, rows: Sequence[Row], now: "dict[Partition, int]") -> dict[int, str | None]:
         """Delete the share partitions of topics, except of topics with a start offset that is not to be deleted.
 
         A request deletes all share partitions of a topic.
@@ -81,21 +83,21 @@ class ShareGroupWriter:
         return None if refusal == refusals.explain(GROUP_ID_NOT_FOUND) else refusal
 
 
-def _key(row: Row) -> Partition:
+def _key(row: Row) -> "Partition":
     return row["topic"], row["partition"]
 
 
-def _offset(row: Row, now: dict[Partition, int]) -> int | None:
+def _offset(row: Row, now: "dict[Partition, int]") -> int | None:
     """Return the start offset, UNDECIDED if there is none yet, or None if there is no such share partition."""
     return now.get(_key(row))
 
 
-def _is_done(row: Row, now: dict[Partition, int]) -> bool:
+def _is_done(row: Row, now: "dict[Partition, int]") -> bool:
     wanted = None if row["kind"] == "tombstone" else row["committed_offset"]
     return _offset(row, now) == wanted
 
 
-def _moved(row: Row, now: dict[Partition, int]) -> str | None:
+def _moved(row: Row, now: "dict[Partition, int]") -> str | None:
     start = _offset(row, now)
     known = None if start == UNDECIDED else start
     if known == row["expected_offset"]:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -23,9 +23,11 @@ from offsetlake.lake.history_files import file_dataset, history_files
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import first_timestamps, newest_asked, rows_until
 from offsetlake.lake.state_files import topics_of_share_record
-from offsetlake.log.cluster.admin import ClusterAdmin
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.util.times import now_ms
+
+if TYPE_CHECKING:
+    from offsetlake.log.cluster.admin import ClusterAdmin
 
 JOB = "ingest"
 
@@ -66,7 +68,7 @@ def ask(connection: KafkaConnection, topics: Collection[str]) -> RequestedEnds:
     if not topics:
         return RequestedEnds([], [])
     try:
-        with ClusterAdmin(connection) as admin:
+        with connection.admin() as admin:
             known = admin.partitions(topics)
             wanted = [(topic, number) for topic, numbers in known.items() for number in numbers]
             timestamp, ends = now_ms(), admin.log_ends(wanted)
@@ -87,7 +89,7 @@ def ask(connection: KafkaConnection, topics: Collection[str]) -> RequestedEnds:
     )
 
 
-def _unknown_topics(admin: ClusterAdmin, topics: Collection[str]) -> list[str]:
+def _unknown_topics(admin: "ClusterAdmin", topics: Collection[str]) -> list[str]:
     if not topics:
         return []
     missing, hidden = admin.missing(topics), admin.hidden(topics)

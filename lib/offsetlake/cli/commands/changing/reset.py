@@ -15,7 +15,6 @@ from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.options import CHANGES, FORMAT, LAKE_AND_LOG, command
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
-from offsetlake.log.cluster.admin import ClusterAdmin
 from offsetlake.pipeline.changes.reset import Reset, compute_of
 from offsetlake.pipeline.changes.reset import reset as plan_reset
 from offsetlake.pipeline.changes.share_groups import reset_share_group
@@ -131,7 +130,7 @@ def reset(
 
     def plan(lake: Lake) -> pa.Table:
         connection = context.log.connection
-        with nullcontext() if connection is None else ClusterAdmin(connection) as admin:
+        with nullcontext() if connection is None else connection.admin() as admin:
             return (reset_share_group if share else plan_reset)(lake, request, admin, now)
 
     if export:

@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from offsetlake.kafka.batches.reader import Records, read_batches
 from offsetlake.log.cluster import topic as topics
-from offsetlake.log.cluster.admin import ClusterAdmin, Partition
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.positions import LogPartition, OffsetRange
 from offsetlake.rules.record_match import Copied, first_not_before
+
+if TYPE_CHECKING:
+    from offsetlake.log.cluster.admin import ClusterAdmin, Partition
 
 WINDOW = 20
 """Offsets before and after an offset at the source whose records are compared."""
@@ -23,9 +25,9 @@ _FETCH_BYTES = 1 << 20
 class Wanted(NamedTuple):
     """An offset to find: its partition at both clusters, and the target offset to begin at; None if unknown."""
 
-    source: Partition
+    source: "Partition"
     offset: int
-    target: Partition
+    target: "Partition"
     begin: int | None
 
 
@@ -62,7 +64,7 @@ def search_records(
         LogUnavailable: A cluster cannot be read.
     """
     found: dict[int, FoundOffset] = {}
-    with ClusterAdmin(source) as at_source, ClusterAdmin(target) as at_target:
+    with source.admin() as at_source, target.admin() as at_target:
         for first in range(0, len(wanted), MAX_AT_ONCE):
             portion = wanted[first : first + MAX_AT_ONCE]
             offsets = _search(source, target, at_source, at_target, portion)
@@ -73,8 +75,8 @@ def search_records(
 def _search(
     source: KafkaConnection,
     target: KafkaConnection,
-    at_source: ClusterAdmin,
-    at_target: ClusterAdmin,
+    at_source: "ClusterAdmin",
+    at_target: "ClusterAdmin",
     wanted: Sequence[Wanted],
 ) -> dict[int, FoundOffset]:
     windows = _windows(source, at_source, wanted)
@@ -95,7 +97,7 @@ def _search(
     return found | _identical(target, wanted, {n: window for n, window in windows.items() if n not in found}, ends)
 
 
-def _windows(source: KafkaConnection, admin: ClusterAdmin, wanted: Sequence[Wanted]) -> dict[int, _Window]:
+def _windows(source: KafkaConnection, admin: "ClusterAdmin", wanted: Sequence[Wanted]) -> dict[int, _Window]:
     """Return the records around offsets, if there are some on both sides of an offset that is within the log."""
     ends = admin.log_ends({each.source for each in wanted})
     ranges = {}
@@ -120,7 +122,7 @@ def _windows(source: KafkaConnection, admin: ClusterAdmin, wanted: Sequence[Want
     return windows
 
 
-def _begins(admin: ClusterAdmin, wanted: Sequence[Wanted], windows: Mapping[int, _Window]) -> dict[int, int]:
+def _begins(admin: "ClusterAdmin", wanted: Sequence[Wanted], windows: Mapping[int, _Window]) -> dict[int, int]:
     """Return the offset at the target at which each search begins."""
     begins, times = {}, {}
     for number, window in windows.items():
@@ -140,7 +142,7 @@ def _identical(
     target: KafkaConnection,
     wanted: Sequence[Wanted],
     windows: Mapping[int, _Window],
-    ends: Mapping[Partition, tuple[int, int]],
+    ends: "Mapping[Partition, tuple[int, int]]",
 ) -> dict[int, FoundOffset]:
     """Return the offsets around which all records have the same offsets at both clusters."""
     ranges, found = {}, {}
@@ -160,7 +162,9 @@ def _limited(offsets: OffsetRange, count: int) -> OffsetRange:
     return OffsetRange(offsets.start, min(offsets.start + count, offsets.end))
 
 
-def _read(connection: KafkaConnection, ranges: Mapping[int, tuple[Partition, OffsetRange]]) -> dict[int, list[_Record]]:
+def _read(
+    connection: KafkaConnection, ranges: "Mapping[int, tuple[Partition, OffsetRange]]"
+) -> dict[int, list[_Record]]:
     """Return the records in some ranges of partitions, without markers, by the number of the range."""
     found: dict[int, list[_Record]] = {number: [] for number in ranges}
     numbers = [*ranges]

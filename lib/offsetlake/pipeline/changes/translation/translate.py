@@ -12,7 +12,6 @@ from offsetlake.errors import BadRequest
 from offsetlake.kafka.mirror import checkpoint_key, sync_key
 from offsetlake.lake.lake import Lake
 from offsetlake.log.cluster import topic as topics
-from offsetlake.log.cluster.admin import ClusterAdmin
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.pipeline.changes import targets
 from offsetlake.pipeline.changes.alterations import OFFSET, Strategy, plan_alterations
@@ -144,7 +143,7 @@ def plan_translation(lake: Lake, request: Translation, now: int) -> pa.Table:
 def _log_ends(target: KafkaConnection, names: Sequence[str | None], partitions: Sequence[int]) -> tuple[Ints, Ints]:
     """Return the log start and end offsets of partitions of the target; NONE if they do not exist."""
     keys = [(name or "", partition) for name, partition in zip(names, partitions, strict=True)]
-    with ClusterAdmin(target) as admin:
+    with target.admin() as admin:
         known = admin.log_ends(key for key in keys if key[0])
     starts, ends = np.array([known.get(key, (NONE, NONE)) for key in keys], np.int64).T
     return starts, ends
