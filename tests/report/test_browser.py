@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offsetlake.report import pictures
+from offsetlake.report.charts import Bars, Calendar, Columns, Lane, Lanes
+from offsetlake.report.pictures import draw
 from offsetlake.report.report import report
 from support.console.browser import Browser, browser, needs_browser
 from support.queries.lakes import small_lake
@@ -108,13 +109,13 @@ NAMES = ["PAYMENTS-ENRICHMENT-CONSUMER-GROUP-EU-1", "m" * 40, "漢" * 40, LONG, 
 LABELS = ["UNKNOWN, 9.9M records", "REWIND, 9.9M records"] * 3
 SCALE = np.array([-9_900_000, 9_900_000.0])
 CHARTS = {
-    "lanes": lambda: pictures.lanes(
-        [pictures.Lane(*row) for row in zip(NAMES, [np.array([0, 5 * DAY])] * 6, [SCALE] * 6, LABELS, strict=True)],
+    "lanes": Lanes(
+        [Lane(*row) for row in zip(NAMES, [np.array([0, 5 * DAY])] * 6, [SCALE] * 6, LABELS, strict=True)],
         0, 5 * DAY, steps=False,
     ),
-    "bars": lambda: pictures.bars(NAMES, {"redundant": np.arange(6.0), "needed": np.ones(6)}, LABELS),
-    "calendar": lambda: pictures.calendar(NAMES, ["due", *map(str, range(9))], np.full((6, 10), 999_999)),
-    "columns": lambda: pictures.columns(["1 Jan"] * 60, {"commits": np.full(60, 9_900_000.0)}),
+    "bars": Bars(NAMES, {"redundant": np.arange(6.0), "needed": np.ones(6)}, LABELS),
+    "calendar": Calendar(NAMES, ["due", *map(str, range(9))], np.full((6, 10), 999_999)),
+    "columns": Columns(["1 Jan"] * 60, {"commits": np.full(60, 9_900_000.0)}),
 }  # fmt: skip
 OVERLAPPING = """
 const texts = [...document.querySelectorAll("text")].map(text => [text.textContent, text.getBoundingClientRect()])
@@ -140,7 +141,7 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @needs_browser
 @pytest.mark.parametrize("chart", CHARTS)
 def test_texts_of_a_chart_are_inside_of_it_and_do_not_overlap(window: Browser, tmp_path: Path, chart: str) -> None:
-    (tmp_path / "chart.svg").write_bytes(CHARTS[chart]())
+    (tmp_path / "chart.svg").write_bytes(draw(CHARTS[chart]))
     window.open(f"file://{tmp_path}/chart.svg")
     assert window.run(OVERLAPPING) == []
 

@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.report import numbers, pictures
+from offsetlake.report import numbers
+from offsetlake.report.charts import Bars, Lane, Lanes, Values
 from offsetlake.report.page import Row, Section
 from offsetlake.report.scope import MAX_GROUPS, Scope
 from offsetlake.report.words import count, duration, instant, share, shortened
@@ -34,7 +35,7 @@ def commit_rate(scope: Scope, busiest: pa.Table, steps: pa.Table) -> Section:
     for name, group_steps in _by_group(busiest, steps):
         timestamps, commits = _every_step(scope, group_steps, "commits")
         maximum, total = int(commits.max()), int(commits.sum())
-        lanes.append(pictures.Lane(name, timestamps, commits, f"at most {count(maximum)} in {step}"))
+        lanes.append(Lane(name, timestamps, commits, f"at most {count(maximum)} in {step}"))
         busiest_step = int(timestamps[commits.argmax()])
         rows.append({"group": name, "commits": total, "maximum": maximum, "at": instant(busiest_step)})
     return Section(
@@ -42,7 +43,7 @@ def commit_rate(scope: Scope, busiest: pa.Table, steps: pa.Table) -> Section:
         f"Committed offsets per {step}, with a separate scale for each group. If the commits of a group end early, it "
         "stopped: check its consumers. A group with a high rate may commit too often: see the worst committers.",
         rows,
-        pictures.lanes(lanes, scope.from_ms, scope.until_ms, steps=True),
+        Lanes(lanes, scope.from_ms, scope.until_ms, steps=True),
         busiest["groups"][0].as_py() - len(rows),
         scope.command("audit", "commit_rate"),
     )
@@ -67,7 +68,7 @@ def progress(scope: Scope, busiest: pa.Table, steps: pa.Table) -> Section:
     for name, group_steps in _by_group(busiest, steps):
         timestamps, values = _every_step(scope, group_steps, "ahead")
         sums, decrease = np.cumsum(values), int(pc.sum(group_steps["back"]).as_py())
-        lanes.append(pictures.Lane(name, timestamps, sums, f"{count(int(sums[-1]))} records"))
+        lanes.append(Lane(name, timestamps, sums, f"{count(int(sums[-1]))} records"))
         last_commit = instant(group_steps["newest"][-1].as_py())
         rows.append({"group": name, "progress": int(sums[-1]), "decreased by": decrease, "last commit": last_commit})
     return Section(
@@ -76,7 +77,7 @@ def progress(scope: Scope, busiest: pa.Table, steps: pa.Table) -> Section:
         "line is flat at the end reads nothing or has nothing to read. A group whose line falls was reset, or "
         f"committed lower offsets: {changes}.",
         rows,
-        pictures.lanes(lanes, scope.from_ms, scope.until_ms, steps=False),
+        Lanes(lanes, scope.from_ms, scope.until_ms, steps=False),
         busiest["groups"][0].as_py() - len(rows),
         scope.command("audit", "idle_groups"),
     )
@@ -113,7 +114,7 @@ def worst_committers(scope: Scope, busiest: numbers.BusiestGroups) -> Section:
         "A redundant commit repeats the committed offset and makes the log longer. "
         f"The {len(busiest.names):,} groups with the most commits were checked. {advice}",
         rows,
-        pictures.bars(
+        Bars(
             [row["group_id"] for row in worst],
             {"redundant": redundant, "needed": needed},
             [f"{count(row['redundant'])} of {count(row['commits'])}" for row in worst],
@@ -132,7 +133,7 @@ def _by_group(busiest: pa.Table, steps: pa.Table) -> Iterator[tuple[str, pa.Tabl
 
 def _every_step(
     scope: Scope, group_steps: pa.Table, column: str
-) -> tuple["np.ndarray[tuple[int], np.dtype[np.int64]]", pictures.Values]:
+) -> tuple["np.ndarray[tuple[int], np.dtype[np.int64]]", Values]:
     """Return the start of every step of the period, and the values of the column, 0 for steps without commits."""
     step = scope.step_ms
     starts = np.arange(scope.from_ms - scope.from_ms % step, scope.until_ms + step + 1, step, dtype=np.int64)

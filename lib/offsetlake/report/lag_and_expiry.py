@@ -8,7 +8,7 @@ from offsetlake.pipeline.expire.what_if import what_if
 from offsetlake.queries.lag import NoOffset, behind, lag_by_group, shown_status
 from offsetlake.queries.lag_over_time import lag_over_time
 from offsetlake.queries.questions import like
-from offsetlake.report import pictures
+from offsetlake.report.charts import Calendar, Lane, Lanes
 from offsetlake.report.page import Row, Section
 from offsetlake.report.scope import MAX_GROUPS, Scope
 from offsetlake.report.words import count, day, duration, instant, shortened
@@ -55,12 +55,12 @@ def lag(scope: Scope, groups: pa.Table) -> Section:
             continue
         timestamps, values = history["asked_timestamp"].to_numpy(), history["lag"].to_numpy().astype(float)
         until = max(until, int(timestamps.max()))
-        lanes.append(pictures.Lane(name, timestamps, values, f"{group['status']}, {count(group['lag'])} records"))
+        lanes.append(Lane(name, timestamps, values, f"{group['status']}, {count(group['lag'])} records"))
     return Section(
         "Lag",
         _alarms(groups),
         rows,
-        pictures.lanes(lanes, scope.from_ms, until, steps=False) if lanes else None,
+        Lanes(lanes, scope.from_ms, until, steps=False) if lanes else None,
         groups.num_rows - len(rows),
         scope.command("lag"),
     )
@@ -117,7 +117,7 @@ def expiry(scope: Scope, policy: RetentionPolicy) -> Section:
         f"{retention} To keep the offsets of a group, start a consumer or configure a longer retention time. "
         f"To restore expired offsets: {undelete}.",
         rows,
-        pictures.calendar([row["group_id"] for row in shown_groups], days, per_day[shown]),
+        Calendar([row["group_id"] for row in shown_groups], days, per_day[shown]),
         len(worst) - len(shown),
         scope.command("expire", "--what-if"),
     )

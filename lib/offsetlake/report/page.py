@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from jinja2 import Environment, StrictUndefined
 
+from offsetlake.report.charts import Chart
 from offsetlake.report.words import shortened
 
 
@@ -32,19 +33,21 @@ class Section:
         title: The heading.
         text: A description of the data, and advice.
         rows: The rows of the table, all with the same headings.
-        picture: A chart as SVG; None if there is none.
+        chart: What its chart shows; None if there is none.
         omitted: The number of rows that are not shown.
         command: The command that lists all rows.
         groups: The group that each row is about, None for several; empty if the table names them.
+        picture: The chart as SVG, once it is drawn.
     """
 
     title: str
     text: str
     rows: Sequence[Row] = ()
-    picture: bytes | None = None
+    chart: Chart | None = None
     omitted: int = 0
     command: str = ""
     groups: Sequence[str | None] = ()
+    picture: bytes | None = None
 
     @property
     def source(self) -> str:

@@ -7,14 +7,12 @@ preference to images shows the light ones.
 
 import io
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from unicodedata import east_asian_width
 
 import matplotlib.style
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import PowerNorm
@@ -23,6 +21,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from offsetlake.report.charts import Bars, Calendar, Chart, Columns, Lanes
 from offsetlake.report.scope import round_step
 from offsetlake.report.words import count, moment, shortened
 
@@ -68,25 +67,26 @@ _THEME = (  # Matplotlib writes no colour of black text
 _SECONDARY = 0.75  # the opacity of text that is less important
 _MIN_CELL_OPACITY, _MAX_CELL_OPACITY = 0.06, 0.7  # text is legible on each
 
-Values = npt.NDArray[np.float64]
+
+def draw(chart: Chart) -> bytes:
+    """Draw a chart as SVG."""
+    match chart:
+        case Lanes():
+            return _lanes(chart)
+        case Calendar():
+            return _calendar(chart)
+        case Bars():
+            return _bars(chart)
+        case Columns():
+            return _columns(chart)
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """The values of one group over time: timestamps in ms since the epoch, and a label for the right side."""
-
-    name: str
-    timestamps: npt.NDArray[np.int64]
-    values: Values
-    label: str
-
-
-def lanes(rows: Sequence[Lane], first_ms: int, last_ms: int, *, steps: bool) -> bytes:
-    """Draw one lane per group over the same period: as `steps` of sums, or as a line."""
+def _lanes(chart: Lanes) -> bytes:
+    rows, first_ms, last_ms = chart.rows, chart.first_ms, chart.last_ms
     with _figure(len(rows), 0.35) as (figure, out):
         drawn = figure.subplots(len(rows), 1, sharex=True, squeeze=False)[:, 0]
         for axes, row in zip(drawn, rows, strict=True):
-            if steps:
+            if chart.steps:
                 axes.fill_between(row.timestamps, row.values, step="post", color=_BLUE, linewidth=0)
             else:
                 marker = "." if len(row.timestamps) < _MAX_DOTS else None
@@ -109,8 +109,8 @@ def lanes(rows: Sequence[Lane], first_ms: int, last_ms: int, *, steps: bool) -> 
     return out.getvalue()
 
 
-def calendar(names: Sequence[str], days: Sequence[str], offsets: npt.NDArray[np.int64]) -> bytes:
-    """Draw the number of offsets of each group (row) that expire on each day (column), as the opacity of cells."""
+def _calendar(chart: Calendar) -> bytes:
+    names, days, offsets = chart.names, chart.days, chart.offsets
     with _figure(len(names), 0.45) as (figure, out):
         axes = figure.subplots()
         scale = PowerNorm(0.4, 0, max(int(offsets.max()), 1))
@@ -131,15 +131,15 @@ def calendar(names: Sequence[str], days: Sequence[str], offsets: npt.NDArray[np.
     return out.getvalue()
 
 
-def bars(names: Sequence[str], parts: Mapping[str, Values], labels: Sequence[str]) -> bytes:
-    """Draw one stacked bar per name, with a label on the right side."""
+def _bars(chart: Bars) -> bytes:
+    names = chart.names
     with _figure(len(names), 0.6) as (figure, out):
         axes = figure.subplots()
         position, left = np.arange(len(names)), np.zeros(len(names))
-        for part, values in parts.items():
+        for part, values in chart.parts.items():
             axes.barh(position + 0.2, values, 0.4, left=left, color=_COLORS[part], label=part)
             left = left + values
-        for row, (name, label) in enumerate(zip(names, labels, strict=True)):
+        for row, (name, label) in enumerate(zip(names, chart.labels, strict=True)):
             axes.text(0, row - 0.22, _name(name, label), ha="left", va="center", in_layout=False)
             right = axes.get_yaxis_transform()
             axes.text(1, row - 0.22, label, ha="right", va="center", alpha=_SECONDARY, transform=right)
@@ -150,12 +150,12 @@ def bars(names: Sequence[str], parts: Mapping[str, Values], labels: Sequence[str
     return out.getvalue()
 
 
-def columns(days: Sequence[str], parts: Mapping[str, Values]) -> bytes:
-    """Draw one stacked column per day."""
+def _columns(chart: Columns) -> bytes:
+    days = chart.days
     with _figure(4, 0.45) as (figure, out):
         axes = figure.subplots()
         position, bottom = np.arange(len(days)), np.zeros(len(days))
-        for part, values in parts.items():
+        for part, values in chart.parts.items():
             axes.bar(position, values, 0.8, bottom=bottom, color=_COLORS[part], label=part)
             bottom = bottom + values
         step = -(-len(days) // 7)

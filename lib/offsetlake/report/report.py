@@ -1,7 +1,7 @@
 """Writes the report: the order of its sections, and the head of the page."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -86,8 +86,17 @@ def content(
     scope = find_scope(lake, pattern, since_ms)
     table_sizes = sizes(lake)
     sections = [*_group_sections(scope, policy, start), *_lake_sections(scope, start)]
-    facts = _facts(scope, table_sizes)
-    return Content([*_introduction(scope)], facts, [*sections, state.tables(scope, table_sizes)])
+    sections.append(state.tables(scope, table_sizes))
+    introduction, facts = [*_introduction(scope)], _facts(scope, table_sizes)
+    start("drawing charts")
+    return Content(introduction, facts, _drawn(sections))
+
+
+def _drawn(sections: Iterable[Section]) -> list[Section]:
+    """Return the sections with pictures instead of charts."""
+    from offsetlake.report.pictures import draw  # noqa: PLC0415 - Matplotlib takes 36 MB, which no query has then
+
+    return [replace(each, chart=None, picture=draw(each.chart)) if each.chart else each for each in sections]
 
 
 def _facts(scope: Scope, table_sizes: pa.Table) -> dict[str, str]:

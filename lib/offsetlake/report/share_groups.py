@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from offsetlake.queries.share import topic_names
-from offsetlake.report import numbers, pictures
+from offsetlake.report import numbers
+from offsetlake.report.charts import Bars
 from offsetlake.report.page import Row, Section
 from offsetlake.report.scope import Scope
 from offsetlake.report.words import count, duration, shortened
@@ -32,7 +33,7 @@ def share_groups(scope: Scope) -> Section:
         }
         for row in worst
     ]
-    picture = pictures.bars(
+    chart = Bars(
         [f"{row['group_id']}, {_topic(row, topics)}" for row in worst],
         {name: np.array([_records(row, name) for row in worst], float) for name in _STATES},
         [count(row["in_flight_records"]) for row in worst],
@@ -45,7 +46,7 @@ def share_groups(scope: Scope) -> Section:
         "flight is completed. Acquired records are being processed, or do not exist. "
         f"To list the records that were delivered repeatedly: {scope.command('audit', 'poison_records')}.",
         rows,
-        picture,
+        chart,
         worst[0]["matches"] - len(rows),
         scope.command("share"),
     )

@@ -4,7 +4,8 @@ import numpy as np
 import pyarrow as pa
 
 from offsetlake.lake import plans, runs
-from offsetlake.report import numbers, pictures
+from offsetlake.report import numbers
+from offsetlake.report.charts import Bars, Columns
 from offsetlake.report.page import Row, Section
 from offsetlake.report.scope import MAX_GROUPS, Scope
 from offsetlake.report.words import count, day, instant, size, unit_of
@@ -30,7 +31,7 @@ def growth(scope: Scope) -> Section:
         f"Appended records per {step}. Groups that commit often make the log grow. "
         f"To delete old segments of a log in a folder: {delete_segments}.",
         rows,
-        pictures.columns([day(start) for start in days["day"].to_pylist()], parts),
+        Columns([day(start) for start in days["day"].to_pylist()], parts),
         groups[0]["groups"] - len(rows),
         scope.command("audit", "log_growth"),
     )
@@ -50,13 +51,13 @@ def decisions(scope: Scope) -> Section:
             f"To list the refused ones with the reasons: {scope.command('tombstones', '--outcome', 'refused')}."
         )
     rows = [{"outcome": row["outcome"], "rule": row["rule"], "decisions": row["decisions"]} for row in counts]
-    picture = pictures.bars(
+    chart = Bars(
         [f"{row['outcome']}: {row['rule']}" for row in counts],
         {"decisions": np.array([row["decisions"] for row in counts], float)},
         [count(row["decisions"]) for row in counts],
     )
     text = " ".join(hints) or "No tombstones are planned."
-    return Section(title, text, rows, picture, command=scope.command("tombstones"))
+    return Section(title, text, rows, chart, command=scope.command("tombstones"))
 
 
 def quarantine(scope: Scope) -> Section:
@@ -107,9 +108,9 @@ def tables(scope: Scope, table_sizes: pa.Table) -> Section:
         {"table": row["table"], "rows": row["rows"], "files": row["files"], "size": size(row["bytes"], unit)}
         for row in largest
     ]
-    picture = None
+    chart = None
     if drawn:
-        picture = pictures.bars(
+        chart = Bars(
             [row["table"] for row in drawn],
             {"bytes": np.array([row["bytes"] for row in drawn], float)},
             [size(row["bytes"], unit) for row in drawn],
@@ -119,7 +120,7 @@ def tables(scope: Scope, table_sizes: pa.Table) -> Section:
         "Tables",
         f"The size of the tables on disk, without old versions. To compact small files: {compact}.",
         rows,
-        picture,
+        chart,
     )
 
 

@@ -27,7 +27,7 @@ def _compute(part: str, lake: str, policy: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _report(lake: str, policy: Mapping[str, Any]) -> dict[str, Any]:
-    from offsetlake.report.report import content  # noqa: PLC0415 - Matplotlib, which the console itself does not need
+    from offsetlake.report.report import content  # noqa: PLC0415 - Jinja, which the other processes do not need
 
     overrides = tuple(Override(**override) for override in policy["overrides"])
     opened = open_verified(lake)
