@@ -4,13 +4,14 @@ import json
 import random
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from offsetlake.errors import LakeBusy
 from offsetlake.lake import upkeep
 from offsetlake.lake.definitions import HISTORY
-from offsetlake.lake.files import active_files
+from offsetlake.lake.files import FileChanges, TableFile, active_files, commit
 from offsetlake.lake.foreign.guard import refuse_changed
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.maintain import merging
@@ -83,8 +84,7 @@ def test_any_size_of_files_and_portions(tmp_path: Path, seed: int, monkeypatch: 
     monkeypatch.setattr(merging, "_ROWS_AT_ONCE", generator.randint(1, 60))
     monkeypatch.setattr(upkeep, "MIN_SMALL_FILES", 2)
     for run_id in range(100, 104):
-        for module in (merging, upkeep):
-            monkeypatch.setattr(module, "TARGET_BYTES", generator.choice(sizes) * generator.choice((1, 2, 3)) + 1)
+        monkeypatch.setattr(upkeep, "TARGET_BYTES", generator.choice(sizes) * generator.choice((1, 2, 3)) + 1)
         before, files = {table: contents(lake, table) for table in HISTORY}, paths(lake, "offset_commits")
 
         merged = merge_all(lake, run_id)
@@ -97,7 +97,7 @@ def test_any_size_of_files_and_portions(tmp_path: Path, seed: int, monkeypatch: 
 
 def test_a_run_merges_a_table_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = lake_of_many_files(tmp_path, 5)
-    monkeypatch.setattr(upkeep, "MIN_SMALL_FILES", 1)
+    monkeypatch.setattr(upkeep, "MIN_SMALL_FILES", 2)
     assert merge_all(lake, 100)["offset_commits"]
     versions = lake.versions(*HISTORY)
     assert {*merge_all(lake, 101).values()} == {0}, "one file is not merged"
@@ -119,3 +119,26 @@ def test_files_that_another_program_rearranges_meanwhile_are_not_merged(
     with pytest.raises(LakeBusy, match="another program rearranged the files of table offset_commits"):
         merge_all(lake, 100)
     assert contents(Lake.open(lake.location), "offset_commits") == before
+
+
+def append(lake: Lake, number: int, rows: int) -> None:
+    """Append a file of markers at random log offsets to the table of markers."""
+    log_offsets = np.random.default_rng(number).integers(0, 1 << 40, rows).tolist()
+    constant = {"log_partition": 0, "producer_epoch": 0, "coordinator_epoch": 0, "marker": "COMMIT"}
+    file = TableFile(lake, "transaction_markers")
+    file.write_rows([constant | {"ingest_run": number, "log_offset": n, "producer_id": n} for n in log_offsets])
+    commit(lake, "transaction_markers", [FileChanges(file.close())], "test", number)
+
+
+def test_a_row_is_rewritten_a_few_times_however_many_files_follow(tmp_path: Path) -> None:
+    lake, rewritten = new_lake(tmp_path / "lake"), 0
+    for day in range(40):
+        for part in range(4):
+            append(lake, 4 * day + part + 1, 250)
+        known = paths(lake, "transaction_markers")
+        merging.merge(lake, "transaction_markers", 1_000 + day, lambda _: None)
+        rewritten += sum(pq.read_metadata(path).num_rows for path in paths(lake, "transaction_markers") - known)
+    rows = len(contents(lake, "transaction_markers"))
+    assert rows == 40 * 1_000
+    assert len(paths(lake, "transaction_markers")) < 12
+    assert rewritten < 6 * rows, "each row would be rewritten 20 times on average"

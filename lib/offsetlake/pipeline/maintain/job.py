@@ -24,7 +24,7 @@ from offsetlake.log.writer.served_log import served
 from offsetlake.pipeline.maintain.history_retention import drop, plan_cuts
 from offsetlake.pipeline.maintain.history_steps import commits_without_steps, compute_steps
 from offsetlake.pipeline.maintain.log_retention import Need, needs_of_log
-from offsetlake.pipeline.maintain.merging import merge
+from offsetlake.pipeline.maintain.merging import merge, mergeable
 from offsetlake.rules.policy import FOREVER, Keep
 from offsetlake.util.times import now_ms
 
@@ -119,7 +119,7 @@ def preview(lake: Lake, log: Path | None, retention: VacuumRetention, keep: Keep
         _cuts(lake, log) if log else [],
         plan_cuts(lake, keep, now_ms()),
         sum(commits_without_steps(lake).values()),
-        {table: upkeep.small_files(lake, table) for table in TABLES},
+        {table: mergeable(lake, table) for table in TABLES},
         {table: upkeep.vacuum(lake, table, retention, dry_run=True) for table in TABLES},
     )
 

@@ -11,31 +11,31 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offsetlake.lake import upkeep
 from offsetlake.lake.definitions import HISTORY
 from offsetlake.lake.files import FileChanges, TableFile, active_files, commit, table_schema
 from offsetlake.lake.history_files import HistoryFile, file_dataset, partition_files, row_groups
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.upkeep import TARGET_BYTES, optimize, small_files
 from offsetlake.util.row_codes import order_codes
 
 _JOB = "merge"  # of the commits that replace files, because `maintain` also replaces files of the same tables otherwise
 _ORDER = ("log_partition", "group_id", "topic", "partition", "log_offset")
 _ROWS_AT_ONCE = 1 << 18
+_MAX_RATIO = 2  # of the size of a file to that of the newer ones with which it is merged
 
 
 def merge(lake: Lake, table: str, run_id: int, say: Callable[[str], None]) -> int:
     """Merge small files of an append-only table in one commit; return their number.
 
-    The old files remain on disk until they are vacuumed. Files of history are merged from the oldest ingest run on,
-    those that have TARGET_BYTES together into one. Memory is bounded by about half a million rows.
+    The old files remain on disk until they are vacuumed. Memory is bounded by about half a million rows.
 
     Raises LakeBusy if another program has rearranged the files, and LakeUnusable if the disk is full or access is
     denied.
     """
     if table not in HISTORY:
-        return optimize(lake, table, run_id)
-    changes, count = FileChanges(), small_files(lake, table)
-    for files in _merged_together(lake, table) if count else ():
+        return upkeep.optimize(lake, table, run_id)
+    changes, count = FileChanges(), mergeable(lake, table)
+    for files in _merged_together(lake, table):
         say(f"merging {len(changes.removed) + len(files):,} of {count:,} small files of table {table}")
         changes.added += _merged(lake, table, files).close()
         changes.removed += [file.path for file in files]
@@ -43,20 +43,28 @@ def merge(lake: Lake, table: str, run_id: int, say: Callable[[str], None]) -> in
     return len(changes.removed)
 
 
-def _merged_together(lake: Lake, table: str) -> Iterator[list[HistoryFile]]:
-    """Yield small files that have at most TARGET_BYTES together, at least two at a time."""
+def mergeable(lake: Lake, table: str) -> int:
+    """Return the number of files that `merge` would merge, for a table without history at most."""
+    if table not in HISTORY:
+        return upkeep.small_files(lake, table)
+    return sum(map(len, _merged_together(lake, table)))
+
+
+def _merged_together(lake: Lake, table: str) -> list[list[HistoryFile]]:
+    """Return lists of files to merge into one, which have at most TARGET_BYTES together, in the order of ingest runs.
+
+    A file is merged with the newer ones only if these have half its size, so that each row is merged a few times.
+    """
     by_path = {file.path: file for file in partition_files(lake, table)}
-    small = [file for file in active_files(lake, table) if file["size_bytes"] < TARGET_BYTES]
-    together, size = list[HistoryFile](), 0
-    for file in sorted(small, key=lambda file: file.get("min.ingest_run") or 0):
-        if size + file["size_bytes"] > TARGET_BYTES:
-            if len(together) > 1:
-                yield together
-            together, size = [], 0
-        together.append(by_path[file["path"]])
+    small = [file for file in active_files(lake, table) if file["size_bytes"] < upkeep.TARGET_BYTES]
+    lists, size = [list[HistoryFile]()], 0
+    for file in sorted(small, key=lambda file: -(file.get("max.ingest_run") or 0)):
+        if size and file["size_bytes"] > min(size * _MAX_RATIO, upkeep.TARGET_BYTES - size):
+            lists.append([])
+            size = 0
+        lists[-1].insert(0, by_path[file["path"]])
         size += file["size_bytes"]
-    if len(together) > 1:
-        yield together
+    return [files for files in lists if len(files) >= upkeep.MIN_SMALL_FILES]
 
 
 def _merged(lake: Lake, table: str, files: Sequence[HistoryFile]) -> TableFile:
