@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from offsetlake.lake.files import active_files
 from offsetlake.lake.history_files import file_batches
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.sql.engine import quoted
+from offsetlake.lake.sql.engine import SMALL, quoted
 from offsetlake.queries.history.as_of import offsets_as_of
 
 KINDS = ("group", "topic", "principal", "client")
@@ -26,7 +26,7 @@ _NAMES = {
 
 _MEMBERSHIP = ("group_id", "member_id", "client_host", "subscribed_topics")
 _ORDER = "group_id, member_id"
-_MAX_MEMBERS = 100_000  # which take about 60 MB while they are sorted
+_MAX_MEMBERS = 100_000  # which take about 50 MB while they are sorted
 _ROWS_A_GROUP = 1 << 11
 
 Bytes = npt.NDArray[np.uint8]
@@ -109,9 +109,12 @@ def members_by_client(lake: Lake) -> Bytes | None:
     if lake.count("group_members") > _MAX_MEMBERS:
         return None
     columns = ", ".join(_MEMBERSHIP)
-    rows = lake.query(f"SELECT client_id, {columns} FROM group_members ORDER BY client_id, {_ORDER}", "group_members")  # noqa: S608
+    engine = lake.engine(["group_members"], {}, settings=SMALL)
+    rows = engine.stream(f"SELECT client_id, {columns} FROM group_members ORDER BY client_id, {_ORDER}")  # noqa: S608
     file = pa.BufferOutputStream()
-    pq.write_table(rows, file, compression="zstd", row_group_size=_ROWS_A_GROUP)
+    with pq.ParquetWriter(file, rows.schema, compression="zstd") as writer:
+        for batch in rows:
+            writer.write_batch(batch, _ROWS_A_GROUP)
     return np.frombuffer(file.getvalue(), np.uint8)
 
 
