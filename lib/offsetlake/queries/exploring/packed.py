@@ -40,7 +40,12 @@ class PackedInts:
         differences = np.zeros(-(-len(values) // _BLOCK) * _BLOCK, np.int64)
         differences[1 : len(values)] = np.diff(values)
         differences[::_BLOCK] = 0
-        return min((cls._as(values, differences, kind) for kind in _TYPES), key=lambda packed: packed.nbytes)
+        best = cls._as(values, differences, _TYPES[0])
+        for kind in _TYPES[1:]:
+            if best.differences.nbytes + best.wide.nbytes * 2 <= len(differences) * np.dtype(kind).itemsize:
+                break  # this type needs more memory, even if it has all differences
+            best = min(best, cls._as(values, differences, kind), key=lambda packed: packed.nbytes)
+        return best
 
     @classmethod
     def _as(cls, values: Ints, differences: Ints, kind: type[np.signedinteger[Any]]) -> "PackedInts":
