@@ -124,6 +124,9 @@ def _distinct(batch: pa.RecordBatch) -> pa.Table:
 
 
 def _of_groups(every: pa.Table, names: Collection[str]) -> list[int]:
+    if len(names) == 1:  # a comparison takes a fifth of the time of a search in a set
+        (name,) = names
+        return _partitions(every.filter(pc.equal(every["group_id"], name)))
     return _partitions(every.filter(pc.is_in(every["group_id"], pa.array([*names], pa.string()))))
 
 
