@@ -44,16 +44,19 @@ def group_places(lake: Lake, groups: Collection[str], condition: str) -> list[in
     only the new files are read.
     """
     names, files = frozenset(groups), _files(lake)
-    if files not in _KNOWN and len(_KNOWN) >= _MAX_LAKES:
-        _KNOWN.clear()
-    places = _KNOWN.setdefault(files, _Places())
+    places = _places_in(files)
     if places.every is None and names not in places.answers:
         if len(places.answers) >= _MAX_APART or lake.pinned:
-            with _READING:  # other threads wait for the answer instead of reading the same
-                places.every = _every_place(lake, files) if places.every is None else places.every
+            _complete(places, lake, files)
         else:
             places.answers[names] = _partitions(_placed(lake, condition))
     return [*places.answers[names]] if places.every is None else _of_groups(places.every, names)
+
+
+def every_group(lake: Lake) -> pa.Array:
+    """Return the groups with records in history, in any order; reads and keeps what `group_places` keeps."""
+    files = _files(lake)
+    return pc.unique(_complete(_places_in(files), lake, files)["group_id"])
 
 
 def condition_if_known(lake: Lake, group_id: str) -> str:
@@ -82,6 +85,20 @@ def _files(lake: Lake) -> _Files:
     if lake.pinned:
         _LISTED[place] = tables, files
     return files
+
+
+def _places_in(files: _Files) -> _Places:
+    if files not in _KNOWN and len(_KNOWN) >= _MAX_LAKES:
+        _KNOWN.clear()
+    return _KNOWN.setdefault(files, _Places())
+
+
+def _complete(places: _Places, lake: Lake, files: _Files) -> pa.Table:
+    """Return the log partitions of all groups; read them if that was not done."""
+    with _READING:  # other threads wait for the answer instead of reading the same
+        if places.every is None:
+            places.every = _every_place(lake, files)
+        return places.every
 
 
 def _placed(lake: Lake, condition: str) -> pa.Table:

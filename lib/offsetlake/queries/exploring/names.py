@@ -13,16 +13,16 @@ from offsetlake.lake.files import active_files
 from offsetlake.lake.history_files import file_batches
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import SMALL, quoted
+from offsetlake.queries.group_places import every_group
 from offsetlake.queries.history.as_of import offsets_as_of
 
 KINDS = ("group", "topic", "principal", "client")
 _NAMES = {
-    "offset_commits": {"group_id": "group", "topic": "topic"},
-    "group_records": {"group_id": "group"},
+    "offset_commits": {"topic": "topic"},
     "audit_events": {"principal": "principal", "client_id": "client"},
     "group_members": {"client_id": "client"},
 }
-"""By table, the kind of name in each column."""
+"""By table, the kind of name in each column; `group_places` reads the groups."""
 
 _MEMBERSHIP = ("group_id", "member_id", "client_host", "subscribed_topics")
 _ORDER = "group_id, member_id"
@@ -36,30 +36,33 @@ Bytes = npt.NDArray[np.uint8]
 class Names:
     """Finds names in history and among the members of groups; each file is read once, because files do not change.
 
+    The groups are those of `group_places`, which the pages of groups need, too.
+
     Memory grows with the number of distinct names. If a file was removed, all are read again, because history may have
     been dropped.
     """
 
     _read: set[tuple[str, str]] = field(default_factory=set)
     _names: dict[str, set[str]] = field(default_factory=dict)
-    _sorted: dict[str, pa.Array] = field(default_factory=dict)
+    _searched: dict[str, pa.Array] = field(default_factory=dict)
 
     def update(self, lake: Lake) -> None:
         """Read the files that are new since the last call."""
         tables = [table for table in _NAMES if table in lake.tables()]
         files = {(table, file["path"]) for table in tables for file in active_files(lake, table)}
-        if not self._read <= files or not self._sorted:
-            self._read, self._names = set(), {kind: set() for kind in KINDS}
+        if not self._read <= files or not self._searched:
+            self._read, self._names = set(), {kind: set() for kind in KINDS if kind != "group"}
         for table, path in files - self._read:
             for kind, values in _names_of(lake, table, path):
                 self._names[kind].update(values)
-        if files != self._read or not self._sorted:
-            self._sorted = {kind: pa.array(sorted(names), pa.string()) for kind, names in self._names.items()}
+        if files != self._read or not self._searched:
+            self._searched = {kind: pa.array(names, pa.string()) for kind, names in self._names.items()}
+        self._searched["group"] = every_group(lake)
         self._read = files
 
     def find(self, kind: str, text: str, limit: int, is_visible: Callable[[str], bool]) -> list[str]:
         """Return names that contain a text, in any case; those that begin with it first, then shorter ones."""
-        names = self._sorted[kind]
+        names = self._searched[kind]
         found = names.filter(pc.match_substring(names, text, ignore_case=True)).to_pylist()
         low = text.lower()
         found.sort(key=lambda name: (not name.lower().startswith(low), len(name), name))
