@@ -78,6 +78,16 @@ def test_runs_are_shown_by_cycle_with_their_durations(port: int) -> None:
     assert (newest[5], first[5]) == (TAGS, "")
 
 
+def test_a_run_is_shown_as_unfinished_as_long_as_its_plan_exists(tmp_path: Path) -> None:
+    lake = small_lake(tmp_path / "lake", runs=RUNS[:1])
+    with served(tmp_path / "lake") as listening:
+        assert [row[1] for row in shown(listening, "/runs").rows] == ["done"]
+        lake.write_file("plan-expire.json", {"run_id": 9, "started_at": 9_000})
+        assert [row[1] for row in shown(listening, "/runs").rows] == ["unfinished"]
+        lake.remove_file("plan-expire.json")
+        assert [row[1] for row in shown(listening, "/runs").rows] == ["done"]
+
+
 def test_the_run_that_decided_a_step_is_linked_to_its_cycle(port: int) -> None:
     page = shown(port, "/step?group=billing&topic=t&partition=0&record=0:12")
     assert f"Who{TAGS}" in page.text

@@ -13,6 +13,8 @@ from offsetlake.console.background import COMMITTERS, MAX_COMMITTERS, committers
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import Text
 from offsetlake.console.state import PAGE_ROWS, PageState, command_line
+from offsetlake.lake.plans import Plan
+from offsetlake.lake.runs import JOBS, unfinished_plan
 from offsetlake.lake.sql.views import views
 from offsetlake.queries.cycles import as_texts, list_cycles, with_requesters
 from offsetlake.queries.questions import like
@@ -72,8 +74,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
 
     @app.get("/runs")
     def runs(_visitor: ReaderOfAll, run: int = 0, page: int = 1) -> Response:
-        opened, state = answers.open(), PageState(run=run, page=page)
-        rows = as_texts(with_requesters(opened, list_cycles(opened)))
+        state, rows = PageState(run=run, page=page), _cycles(answers)
         if run:
             rows = rows.filter((pc.field("cycle") <= run) & (pc.field("last_run") >= run))
         command = command_line("runs", "--cycles", lake=lake)
@@ -94,6 +95,15 @@ _QUARANTINED = """
 SELECT reason, log_topic, count(*) AS records, min(log_timestamp) AS first_timestamp,
   max(log_timestamp) AS newest_timestamp
 FROM quarantine GROUP BY reason, log_topic ORDER BY records DESC, reason, log_topic"""
+
+
+def _cycles(answers: Answers) -> pa.Table:
+    """Return the cycles, which depend on the table `runs` and on the plans of unfinished runs."""
+    lake = answers.open()
+    unfinished = (unfinished_plan(lake, job, Plan) for job in JOBS)
+    key = ("cycles", *unfinished, *lake.versions("runs").values())
+    cycles: pa.Table = answers.cache.get(key, lambda: as_texts(with_requesters(lake, list_cycles(lake))))
+    return cycles
 
 
 def _page(
