@@ -45,3 +45,16 @@ def test_pages_open_the_lake_once_and_show_new_commits(tmp_path: Path, monkeypat
         assert len(Page(get(port, address).text).rows) == 2
         assert get(port, "/group?group=g").status == 200
         assert len(opened) == 3
+
+
+def test_pages_share_engines_while_the_versions_are_the_same(tmp_path: Path) -> None:
+    lake = small_lake(tmp_path, offset_commits=[commit(1, 10)])
+    opener = PageLake(lake.location)
+    first, second = opener.open(), opener.open()
+    shared = first.engine(["offset_commits"], {})
+    assert second.engine(["offset_commits"], {}) is shared
+    own = first.engine(["offset_commits"], {}, {"offset_commits": "log_offset = 2"})
+    assert own.query("SELECT log_offset FROM offset_commits").num_rows == 0
+    small_lake(tmp_path, offset_commits=[commit(2, 20)])
+    assert opener.open().query("SELECT log_offset FROM offset_commits", "offset_commits").num_rows == 2
+    assert first.query("SELECT log_offset FROM offset_commits", "offset_commits").num_rows == 1

@@ -216,15 +216,23 @@ class Lake:
         """Return an SQL engine over the named tables and views, and those they are built on.
 
         `versions` pins tables to Delta versions; `only` maps tables to SQL conditions that their rows must satisfy;
-        `settings` are those of the engine; `replacements` maps names to tables to read in place of the lake's.
+        `settings` are those of the engine; `replacements` maps names to tables to read in place of the lake's. Readers
+        of the same versions share an engine that needs nothing but names.
         """
-        registered, views = needed((*names, *versions))
-        if views:
-            self.check_up_to_date()
-        replaced = replacements or {}
-        opened = {table: self.delta_table(table, versions.get(table)) for table in registered - replaced.keys()}
-        opened |= {table: replaced[table] for table in registered & replaced.keys()}
-        return Engine(opened, views, only, settings)
+        named = (*names, *versions)
+
+        def create() -> Engine:
+            registered, views = needed(named)
+            if views:
+                self.check_up_to_date()
+            replaced = replacements or {}
+            opened = {table: self.delta_table(table, versions.get(table)) for table in registered - replaced.keys()}
+            opened |= {table: replaced[table] for table in registered & replaced.keys()}
+            return Engine(opened, views, only, settings)
+
+        if self.pinned and not (versions or only or settings or replacements):
+            return self.pinned.engine(named, create)
+        return create()
 
     def count(self, table: str, condition: str = "true") -> int:
         """Return the number of rows of a table that satisfy an SQL condition; all of them are counted by statistics."""
