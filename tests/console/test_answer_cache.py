@@ -36,6 +36,18 @@ def test_equal_questions_have_one_computation() -> None:
     assert calls == [1]
 
 
+def test_an_answer_that_fails_many_times_is_computed_again() -> None:
+    cache = AnswerCache()
+
+    def fail() -> int:
+        raise ValueError
+
+    for _ in range(20):
+        with pytest.raises(ValueError):  # noqa: PT011 - it is the one above
+            cache.later(("a",), fail)
+    assert cache.later(("a",), lambda: 7) == 7
+
+
 @pytest.mark.parametrize("answer", [lambda number: np.full(50_000, number), lambda number: bytes([number]) * 400_000])
 def test_the_answers_used_least_recently_are_dropped_by_size(
     answer: Callable[[int], Sequence[int]], monkeypatch: pytest.MonkeyPatch

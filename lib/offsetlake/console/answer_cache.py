@@ -66,7 +66,7 @@ class AnswerCache:
             if future is None:
                 future = self._answers[key] = threads.submit(self._compute, key, compute)
                 if threads is self._slow_thread:
-                    self._waiting.append(key)
+                    self._waiting = [waiting for waiting in self._waiting if waiting != key] + [key]
                     self._cancel_oldest()
                 else:
                     self._quick.add(key)
