@@ -347,6 +347,10 @@ def test_names_of_hostile_clients_stay_text(port: int, name: str) -> None:
         ("/partition?group=g001&topic=t&partition=0&before=9", "Invalid log position '9'"),
         ("/partition?group=g001&topic=t&partition=0&event=flood", "Invalid event 'flood'"),
         ("/partition?group=g001&topic=t&partition=x", "partition: Input should be a valid integer"),
+        ("/partition?group=g001&topic=t&partition=2147483648", "less than or equal to 2147483647"),
+        ("/step?group=g001&topic=t&partition=-1&record=0:1", "greater than or equal to 0"),
+        ("/series?group=g001&topic=t&partition=2147483648", "less than or equal to 2147483647"),
+        ("/runs?run=9223372036854775808", "less than or equal to 9223372036854775807"),
     ],
 )
 def test_an_invalid_address_is_explained(port: int, path: str, message: str) -> None:

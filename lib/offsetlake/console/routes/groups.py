@@ -14,7 +14,7 @@ from offsetlake.console.access import Reader, Visitor
 from offsetlake.console.answers import Answers
 from offsetlake.console.drawing import draw
 from offsetlake.console.pages import page_response
-from offsetlake.console.routes.parameters import EnteredTimes, Text
+from offsetlake.console.routes.parameters import EnteredTimes, Partition, Text
 from offsetlake.console.state import PAGE_ROWS, PageState, command_line
 from offsetlake.errors import NotInLake
 from offsetlake.lake.lake import Lake
@@ -64,7 +64,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolic
         times: EnteredTimes,
         group: Text,
         topic: Text,
-        partition: int,
+        partition: Partition,
         event: Text = "",
         who: Text = "",
         before: Text = "",

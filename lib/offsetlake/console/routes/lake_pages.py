@@ -11,7 +11,7 @@ from offsetlake.console.access import Reader, ReaderOfAll
 from offsetlake.console.answers import Answers
 from offsetlake.console.background import COMMITTERS, MAX_COMMITTERS, committers, lag_for_people
 from offsetlake.console.pages import page_response
-from offsetlake.console.routes.parameters import Text
+from offsetlake.console.routes.parameters import RunNumber, Text
 from offsetlake.console.state import PAGE_ROWS, PageState, command_line
 from offsetlake.lake.plans import Plan
 from offsetlake.lake.runs import JOBS, unfinished_plan
@@ -73,7 +73,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
         return _page("Busiest", view.answers, state, "/committers", columns, rows, command, "No group has committed.")
 
     @app.get("/runs")
-    def runs(_visitor: ReaderOfAll, run: int = 0, page: int = 1) -> Response:
+    def runs(_visitor: ReaderOfAll, run: RunNumber = 0, page: int = 1) -> Response:
         state, rows = PageState(run=run, page=page), _cycles(answers)
         if run:
             rows = rows.filter((pc.field("cycle") <= run) & (pc.field("last_run") >= run))

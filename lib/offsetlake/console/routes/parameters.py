@@ -16,6 +16,8 @@ from offsetlake.util.times import to_iso, to_ms
 _MAX_LENGTH = 1 << 16
 
 Text = Annotated[str, Query(max_length=_MAX_LENGTH)]
+Partition = Annotated[int, Query(ge=0, le=2**31 - 1)]
+RunNumber = Annotated[int, Query(ge=0, le=2**63 - 1)]
 Instant = Annotated[str, Query(max_length=_MAX_LENGTH), AfterValidator(str.strip)]
 _Second = Annotated[Instant, Query(alias="and")]
 

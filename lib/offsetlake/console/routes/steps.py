@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 from offsetlake.console.access import Reader
 from offsetlake.console.answers import Answers
 from offsetlake.console.pages import page_response
-from offsetlake.console.routes.parameters import Text, Times
+from offsetlake.console.routes.parameters import Partition, Text, Times
 from offsetlake.console.state import command_line
 from offsetlake.console.words import author, consequence, group_words, headline, meaning
 from offsetlake.lake.sql.engine import quoted
@@ -24,7 +24,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
     """Add the routes to an application; commands on the pages name `lake`."""
 
     @app.get("/step")
-    def step(visitor: Reader, times: Times, group: Text, topic: Text, partition: int, record: Text) -> Response:
+    def step(visitor: Reader, times: Times, group: Text, topic: Text, partition: Partition, record: Text) -> Response:
         shown = replace(times, group=group, topic=topic, partition=partition, record=record)
         found = answers.step(shown, visitor)
         change = found.change or {}
@@ -50,7 +50,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
         )
 
     @app.get("/series")
-    def series(visitor: Reader, times: Times, group: Text, topic: Text, partition: int) -> Response:
+    def series(visitor: Reader, times: Times, group: Text, topic: Text, partition: Partition) -> Response:
         shown = replace(times, group=group, topic=topic, partition=partition)
         return JSONResponse(_charts(answers.series(shown, visitor)))
 
