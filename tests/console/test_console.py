@@ -338,11 +338,11 @@ def test_names_of_hostile_clients_stay_text(port: int, name: str) -> None:
         ("/?sort=password", "Invalid sort 'password'"),
         ("/?page=0", "Invalid page 0"),
         ("/?page=99999999999999", "Invalid page"),
-        ("/?state=Asleep", "no group can be in state 'Asleep'"),
+        ("/?state=Asleep", "No group can be in state 'Asleep'; states are"),
         ("/search?q=g00&at=yesterday", "Invalid timestamp 'yesterday'"),
-        ("/group", "group: Field required"),
-        ("/group?group=unknown", "no offset of group unknown was ever committed"),
-        ("/step?group=g001&topic=t&partition=0&record=0:999", "no record of group g001"),
+        ("/group", "Invalid parameter group: Field required."),
+        ("/group?group=unknown", "No offset of group unknown was ever committed"),
+        ("/step?group=g001&topic=t&partition=0&record=0:999", "No record of group g001"),
         ("/step?group=g001&topic=t&partition=0&record=9", "Invalid log position '9'"),
         ("/partition?group=g001&topic=t&partition=0&before=9", "Invalid log position '9'"),
         ("/partition?group=g001&topic=t&partition=0&event=flood", "Invalid event 'flood'"),
@@ -355,6 +355,11 @@ def test_names_of_hostile_clients_stay_text(port: int, name: str) -> None:
 )
 def test_an_invalid_address_is_explained(port: int, path: str, message: str) -> None:
     assert message in page(port, path, status=400).text
+
+
+def test_a_page_that_does_not_exist_is_named_with_its_parameters(port: int) -> None:
+    assert "The page /review?show=none does not exist." in page(port, "/review?show=none", status=404).text
+    assert "The page /none does not exist." in page(port, "/none", status=404).text
 
 
 def test_a_page_shows_what_was_written_after_it_was_cached(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from offsetlake.console.changing.workbench import Workbench
 from offsetlake.console.dashboard import DASHBOARD
 from offsetlake.console.hosts import is_local
 from offsetlake.console.page_lake import OPENED
-from offsetlake.console.pages import render
+from offsetlake.console.pages import as_sentence, render
 from offsetlake.console.routes import (
     changes,
     groups,
@@ -135,12 +135,16 @@ def _to_sign_in(request: Request, _error: Exception) -> Response:
     if request.method != "GET" or request.headers.get("sec-fetch-mode", "navigate") != "navigate":
         page = render("error.html", state=PageState(), message="Your session has ended: sign in again.")
         return HTMLResponse(page, 401)
-    path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    path = _path_and_query(request)
     form = at_base("/sign-in" if path == "/" else f"/sign-in?to={quote(path, safe='')}")
     if request.headers.get("sec-fetch-site") in {"cross-site", "same-site"}:  # browsers omit the cookie after a link
         page = render("error.html", state=PageState(), message="The console checks whether you are signed in.")
         return HTMLResponse(page, 401, {"Refresh": f"0; url={form}"})
     return RedirectResponse(form, 303)
+
+
+def _path_and_query(request: Request) -> str:
+    return request.url.path + (f"?{request.url.query}" if request.url.query else "")
 
 
 def _handle(status: Callable[[Exception], int]) -> Callable[[Request, Exception], Response]:
@@ -150,9 +154,9 @@ def _handle(status: Callable[[Exception], int]) -> Callable[[Request, Exception]
         code = status(error)
         message = error.detail if isinstance(error, HTTPException) else str(error)
         if isinstance(error, RequestValidationError):
-            message = "; ".join(f"{item['loc'][-1]}: {item['msg']}" for item in error.errors())
+            message = "; ".join(f"Invalid parameter {item['loc'][-1]}: {item['msg']}" for item in error.errors())
         elif code == 404:
-            message = f"The page {request.url.path} does not exist."
-        return HTMLResponse(render("error.html", state=PageState(), message=message), code)
+            message = f"The page {_path_and_query(request)} does not exist."
+        return HTMLResponse(render("error.html", state=PageState(), message=as_sentence(message)), code)
 
     return handle

@@ -44,6 +44,11 @@ def page_response(
     return HTMLResponse(page, 400 if REJECTED.get() else 200, headers)
 
 
+def as_sentence(message: str) -> str:
+    """Return the message of an error, which follows "error: " on the command line, as a sentence."""
+    return message[:1].upper() + message[1:] + ("" if message.endswith((".", "?")) else ".")
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 from fastapi import Depends, Query, Request
 from pydantic import AfterValidator
 
+from offsetlake.console.pages import as_sentence
 from offsetlake.console.state import NEEDS_FIRST, REJECTED, PageState, RejectedEntry
 from offsetlake.errors import BadRequest
 from offsetlake.queries.history.as_of import check_known
@@ -55,8 +56,7 @@ def _before_history(request: Request, parameter: str, text: str) -> RejectedEntr
     except BadRequest as error:
         first = first_instant(lake)
         earliest = "" if first is None else urlencode({**request.query_params, parameter: to_iso(first)})
-        message = str(error)
-        return RejectedEntry(text, f"{message[0].upper()}{message[1:]}.", earliest)
+        return RejectedEntry(text, as_sentence(str(error)), earliest)
     return None
 
 
