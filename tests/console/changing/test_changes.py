@@ -22,7 +22,7 @@ from offsetlake.log.address import LogAddress
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.queries import questions
 from support.console.changes import commit, copied, example, form_token, result, submit
-from support.console.served import Page, gate, get, post, served
+from support.console.served import Page, gate, get, post, running, served
 from support.console.visitors import acl_file, tokens_of
 from support.report.report_rows import TAGS
 
@@ -57,6 +57,19 @@ def offsets(folder: Path, group: str = "billing") -> dict[str, int]:
 
 
 NOW = {"orders-v1:0": 310, "orders:0": 1120, "orders:1": 900}
+
+
+def test_commands_contain_absolute_paths(bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "settings.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    context = CommandContext({"lake": "lake", "log": "log", "config": "settings.toml"})
+    with running(console_of(context, gate(allows_changes=True))) as port:
+        _, plan = submit(port, "/change", form_token(port), RESTORE)
+        commands = [plan.text, *(get(port, path).text for path in ("/", "/what-if"))]
+    changing, *asking = [shlex.split(Page(text).command) for text in commands]
+    paths = [f"--{name}={tmp_path / file}" for name, file in (("lake", "lake"), ("log", "log"))]
+    assert {*paths, f"--config={tmp_path / 'settings.toml'}"} <= {*changing}
+    assert [paths[0] in words for words in asking] == [True, True]
 
 
 def test_a_restore_shows_its_plan_is_executed_once_and_is_undone(port: int, tmp_path: Path, run: object) -> None:

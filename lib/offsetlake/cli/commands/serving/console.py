@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from offsetlake.console.access import Gate
+
+_PATHS = frozenset({"--log", "--kafka-config", "--config", "--fleet"})
 
 
 @command(
@@ -106,12 +109,15 @@ def _security(host: str, port: int, files: Mapping[str, str | None]) -> Security
 
 
 def console_of(context: CommandContext, gate: "Gate") -> "ASGIApp":
-    """Return the console of the lake of a command; write a warning if it cannot make the changes that are allowed."""
+    """Return the console of the lake of a command; write a warning if it cannot make the changes that are allowed.
+
+    The commands on its pages contain absolute paths, because people copy them into shells in other folders.
+    """
     from offsetlake.console.app import application  # noqa: PLC0415 - FastAPI takes half a second to import
     from offsetlake.console.changing.workbench import Workbench  # noqa: PLC0415
     from offsetlake.console.dashboard import check_address  # noqa: PLC0415
 
-    lake = context.settings.lake
+    lake = context.settings.lake.absolute()
     bench = Workbench(lake, context.log) if gate.allows_changes else None
     if bench is not None and (problem := bench.log_problem()):
         write_note(f"warning: no change can be made now: {problem}")
@@ -119,7 +125,8 @@ def console_of(context: CommandContext, gate: "Gate") -> "ASGIApp":
         flags = ["--lake", str(lake), *context.flags("log", "bootstrap", "kafka_config", "config")]
     else:
         flags = context.flags("fleet", "cluster", "config")
-    source = [f"{flag}={value}" for flag, value in zip(flags[::2], flags[1::2], strict=True)]
+    options = zip(flags[::2], flags[1::2], strict=True)
+    source = [f"{flag}={Path(value).absolute() if flag in _PATHS else value}" for flag, value in options]
     address = context.settings.console.get("grafana")
     dashboard = check_address(address) if address else ""
     return application(lake, gate, context.settings.retention, bench, source, dashboard)
