@@ -158,8 +158,9 @@ def test_the_command_of_a_page_has_the_same_answer(port: int, run: object, path:
 
 
 def test_an_instant_shows_what_was_committed_by_then(port: int) -> None:
-    (row,) = page(port, "/group?group=g001&at=5500").rows
-    assert row[:2] == ["t:0", "1,004"]
+    shown = page(port, "/group?group=g001&at=5500")
+    assert [row[:2] for row in shown.rows] == [["t:0", "1,004"]]
+    assert "deleted or expired until 1970-01-01T00:00:05.500Z." in shown.text
 
 
 @pytest.mark.parametrize("path", ["/?", "/group?group=g001&", "/partition?group=g001&topic=t&partition=0&"])
