@@ -58,8 +58,10 @@ def test_a_cycle_of_jobs_takes_one_line(address: str, window: Browser, width: in
 
 
 def test_a_command_in_a_sentence_is_marked_as_code(address: str, window: Browser) -> None:
-    window.open(f"{address}/runs")
-    assert window.run("return document.querySelector('main p code').textContent") == "offsetlake check --docs DIR"
+    window.open(f"{address}/lag")
+    window.await_true(
+        "return document.querySelector('main p code')?.textContent === 'offsetlake run --bootstrap HOST:PORT'"
+    )
     window.open(f"{address}/review?show=kept")
     assert window.run("return document.querySelector('main p code').textContent") == "offsetlake reject --of"
 

@@ -59,7 +59,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
         rows = answers.later("lag", ("log_ends", "runs"), lag_for_people)
         rows = None if rows is None else like(visitor.visible(rows), state.pattern)
         command = command_line("lag", group=state.pattern, lake=lake)
-        return _page("Lag", _LAG_TEXT, state, "/lag", _LAG, rows, command, "No log end offsets are recorded.")
+        return _page("Lag", _LAG_TEXT, state, "/lag", _LAG, rows, command, _NO_LAG)
 
     @app.get("/committers")
     def most_commits(visitor: Reader, q: Text = "", page: int = 1) -> Response:
@@ -89,7 +89,11 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
 
 
 _LAG_TEXT = "The groups that are behind, those with alarms first. The status follows the rules of Burrow."
-_CYCLES_TEXT = "The cycles of jobs, newest first. The results of checks: `offsetlake check --docs DIR`."
+_NO_LAG = (
+    "No log end offsets are recorded. Only a cycle over a live cluster records them: `offsetlake run --bootstrap "
+    "HOST:PORT`."
+)
+_CYCLES_TEXT = "The cycles of jobs, newest first."
 _QUARANTINE_TEXT = "Records that could not be decoded. They are kept with their bytes, and reading went on after them."
 _QUARANTINED = """
 SELECT reason, log_topic, count(*) AS records, min(log_timestamp) AS first_timestamp,
