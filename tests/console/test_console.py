@@ -293,6 +293,7 @@ def test_what_a_client_did_and_who_commits_to_a_topic(tmp_path: Path) -> None:
         assert "The memberships are the newest ones" in until_first.text
         assert until_first.links["Newest state"] == link
         assert [row[0] for row in page(port, f"{link}&at=3&and=2").rows[1:]] == ["1970-01-01T00:00:00.002Z"]
+        assert "No audit event of this client id is recorded." in page(port, "/client?client=ap").text
         small_lake(tmp_path / "lake", offset_commits=[commit(2, 5, group_id="later-app")])
         assert len(json.loads(get(port, "/search?q=app").text)) == 2
 

@@ -12,9 +12,9 @@ _TOOL = (
     "such as kafka-consumer-groups, or by a consumer that assigns its partitions itself."
 )
 _MEANINGS = {
-    "rewind": "The offset was set back, and nothing decided it: no run of offsetlake did, and the group was not known "
-    "to be empty. Common causes are a consumer that seeks back and commits, two consumers that commit the same "
-    "partition, and a consumer that commits old offsets after a rebalance.",
+    "rewind": "The offset was set back. No run of offsetlake did that, and the group was not known to be empty, as it "
+    "is when a tool resets offsets. Common causes are a consumer that seeks back and commits, two consumers that "
+    "commit the same partition, and a consumer that commits old offsets after a rebalance.",
     "skip ahead": "The offset moved further than by all other increases of its history together. Common causes are a "
     "reset to the end, and a burst of records after a quiet time.",
     "expiry": "Retention deleted the offset: the tombstone was planned by the rules of retention.",
