@@ -88,6 +88,14 @@ def test_a_run_is_shown_as_unfinished_as_long_as_its_plan_exists(tmp_path: Path)
         assert [row[1] for row in shown(listening, "/runs").rows] == ["done"]
 
 
+def test_runs_have_numbers_as_options_expect_them(tmp_path: Path) -> None:
+    runs = [{"run_id": 1463, "job": "ingest", "started_at": 1, "finished_at": 2}]
+    small_lake(tmp_path / "lake", runs=runs)
+    with served(tmp_path / "lake") as listening:
+        [row] = shown(listening, "/runs").rows
+    assert row[0] == "1463"
+
+
 def test_the_run_that_decided_a_step_is_linked_to_its_cycle(port: int) -> None:
     page = shown(port, "/step?group=billing&topic=t&partition=0&record=0:12")
     assert f"Who{TAGS}" in page.text

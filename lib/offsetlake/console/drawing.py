@@ -11,7 +11,7 @@ _LANES = (
     ("resets", "set by offsetlake"),
     ("deletions", "deleted or expired"),
     ("rebalances", "rebalances"),
-    ("jobs", "jobs"),
+    ("jobs", "runs of jobs that did something"),
 )
 
 

@@ -38,7 +38,7 @@ _LAG = (
     Column("partition", "Partition", "number"),
 )  # fmt: skip
 _CYCLES = (
-    Column("cycle", "First run", "number"), Column("outcome", "Outcome", "word"),
+    Column("cycle", "First run", "word"), Column("outcome", "Outcome", "word"),
     Column("started_at", "Started (UTC)", "time"), Column("duration", "Duration", "word"),
     Column("jobs", "Jobs", "word"), Column("requesters", "Requested by"),
     Column("records_read", "Records read", "number"), Column("rows_written", "Rows written", "number"),
