@@ -1,5 +1,6 @@
 """Changes of offsets in the console, on a log that offsetlake owns: the plan, its execution, and the undo."""
 
+import re
 import shlex
 import shutil
 import subprocess
@@ -57,6 +58,17 @@ def offsets(folder: Path, group: str = "billing") -> dict[str, int]:
 
 
 NOW = {"orders-v1:0": 310, "orders:0": 1120, "orders:1": 900}
+
+
+def test_a_plan_that_changes_nothing_and_a_failure_are_explained(port: int) -> None:
+    token = form_token(port)
+    _, empty = submit(port, "/change", token, {"kind": "undelete", "group": "billing"})
+    assert "The plan is empty: the group has no offset that it could change." in Page(empty.text).text
+    assert "0 of 0 rows" not in Page(empty.text).text
+    _, failed = submit(port, "/change", token, RESTORE | {"group": "nobody"})
+    assert re.search(
+        r"No group like 'nobody' has ever committed, as far as the lake \S+ has read\.", Page(failed.text).text
+    )
 
 
 def test_commands_contain_absolute_paths(bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

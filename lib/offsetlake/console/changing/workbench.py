@@ -12,6 +12,7 @@ from enum import StrEnum
 import pyarrow as pa
 
 from offsetlake.console.changing.forms import ChangeRequest, Requested
+from offsetlake.console.pages import as_sentence
 from offsetlake.errors import BadRequest, OffsetlakeError, Refused
 from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.lake.lake import Lake
@@ -169,7 +170,7 @@ class Workbench:
             try:
                 run(open_verified(self._location))
             except OffsetlakeError as error:
-                work.step, work.stage = str(error), Stage.FAILED
+                work.step, work.stage = as_sentence(str(error)), Stage.FAILED
             except BaseException:
                 LOG.exception("A change of offsets failed")
                 work.step, work.stage = _DEFECT, Stage.FAILED
