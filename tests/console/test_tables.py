@@ -99,3 +99,10 @@ def test_a_shadow_shows_where_a_table_continues(address: str, window: Browser, t
     assert shaded_edges(window, tmp_path) == (True, False)
     window.show(2561, dark=dark)  # the edges are in the middle of a pixel
     assert shaded_edges(window, tmp_path) == (False, False)
+
+
+def test_commits_fit_on_paper_without_breaking_words(address: str, window: Browser) -> None:
+    window.show(739, dark=False, paper=True)  # the width of Letter between the margins of the browser
+    window.open(f"{address}/partition?group=g&topic=t&partition=0")
+    assert window.run("return document.querySelector('table').scrollWidth") < 739
+    assert set(window.run(LINES, "thead th:not(:first-child)")) == {1}
