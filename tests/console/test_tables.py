@@ -101,6 +101,25 @@ def test_a_shadow_shows_where_a_table_continues(address: str, window: Browser, t
     assert shaded_edges(window, tmp_path) == (False, False)
 
 
+def test_an_option_is_not_broken_after_its_hyphens(address: str, window: Browser) -> None:
+    window.open(f"{address}/group?group=g&at=1970-01-01T00:00:01")
+    tops = """
+const text = document.createTreeWalker(document.getElementById('command'), NodeFilter.SHOW_TEXT), found = []
+for (const range = document.createRange(); text.nextNode();)
+  for (const match of text.currentNode.data.matchAll(/--\\w/g)) {
+    range.setStart(text.currentNode, match.index)
+    range.setEnd(text.currentNode, match.index + 3)
+    found.push(new Set([...range.getClientRects()].map(box => Math.round(box.top))).size)
+  }
+return found"""
+    for width in range(320, 800, 20):
+        window.show(width, dark=False)
+        assert window.run(tops) == [1, 1, 1], width
+    assert window.run(
+        "return document.getElementById('command').innerText === document.querySelector('[data-copy]').dataset.copy"
+    )
+
+
 def test_commits_fit_on_paper_without_breaking_words(address: str, window: Browser) -> None:
     window.show(739, dark=False, paper=True)  # the width of Letter between the margins of the browser
     window.open(f"{address}/partition?group=g&topic=t&partition=0")

@@ -24,6 +24,7 @@ NAVIGATION = (
 
 
 _CODE = re.compile("`([^`]+)`")
+_OPTION = re.compile(r"(?<!\S)(--[\w-]+=?)")
 
 
 def render(template: str, **values: object) -> str:
@@ -56,6 +57,7 @@ def _environment() -> Environment:
     )
     environment.filters["text"] = lambda value: "" if value is None else visible(str(value))
     environment.filters["sentences"] = _sentences
+    environment.filters["options"] = _options
     environment.filters["number"] = lambda value: "" if value is None else f"{value:,}"
     environment.filters["time"] = lambda value: "" if value is None else to_iso(value)
     environment.globals["effect"] = effect
@@ -75,3 +77,10 @@ def _sentences(text: str) -> Markup:
     """Return a text of ours as HTML: what is in backticks is code."""
     parts = enumerate(_CODE.split(visible(text)))
     return Markup("").join(Markup("<code>{}</code>").format(part) if number % 2 else part for number, part in parts)
+
+
+def _options(command: str) -> Markup:
+    """Return a command as HTML in which no line ends within the name of an option: browsers break after `--`."""
+    parts = enumerate(_OPTION.split(visible(command)))
+    word = Markup('<span class="word">{}</span>')
+    return Markup("").join(word.format(part) if number % 2 else part for number, part in parts)
