@@ -157,6 +157,20 @@ def test_the_command_of_a_page_has_the_same_answer(port: int, run: object, path:
         assert [(row[0], row[1]) for row in shown.rows if row[0].startswith(("t:", "-dash:"))] == expected
 
 
+@pytest.mark.parametrize(
+    "filters",
+    ["event=reset_back", "event=tombstone&who=alice", "who=ALICE", "since=150000&until=1970-01-01T00:03:20Z", "at=5500",
+     "at=201000&and=200000"],
+)  # fmt: skip
+def test_the_command_of_a_partition_has_its_filters(port: int, run: object, filters: str) -> None:
+    shown = page(port, f"/partition?group=g001&topic=t&partition=0&{filters}")
+    code, out, err = run(*shlex.split(shown.command)[1:], "--format", "json")  # type: ignore[operator]
+    assert code == 0, err
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row[0] for row in shown.rows] == [f"{row['log_partition']}:{row['log_offset']:,}" for row in rows][:100]
+    assert len(rows) < PARTITION_COMMITS
+
+
 def test_an_instant_shows_what_was_committed_by_then(port: int) -> None:
     shown = page(port, "/group?group=g001&at=5500")
     assert [row[:2] for row in shown.rows] == [["t:0", "1,004"]]

@@ -128,10 +128,15 @@ def outcomes(lake: Lake, condition: str = "true", since_run: int = 0) -> pa.Tabl
 
 
 def tombstones(
-    lake: Lake, pattern: str | None = None, outcome: str | None = None, limit: int | None = None
+    lake: Lake,
+    pattern: str | None = None,
+    outcome: str | None = None,
+    rule: str | None = None,
+    limit: int | None = None,
 ) -> pa.Table:
     """Return every decision once, with its newest outcome: rows of `tombstones`, a group after its offsets."""
-    wanted = "" if outcome is None else f"AND outcome = {quoted(outcome)}"
+    chosen = {"outcome": outcome, "rule": rule}
+    wanted = " ".join(f"AND {name} = {quoted(value)}" for name, value in chosen.items() if value is not None)
     decisions = statement("newest_decisions", since_run=0)
     sql = f'{decisions} {wanted} ORDER BY group_id, topic NULLS LAST, "partition", judged_offset'
     return like(lake.query(sql, "tombstones").drop_columns(["newest"]), pattern).slice(0, limit)

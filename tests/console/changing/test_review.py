@@ -90,6 +90,15 @@ def groups(folder: Path) -> set[str]:
     return {*questions.offsets(Lake.open(folder / "lake"))["group_id"].to_pylist()}
 
 
+@pytest.mark.parametrize("address", ["/review?q=old-1&rule=commit_age", "/review?q=old-1&rule=ended", "/review?q=old"])
+def test_the_command_lists_the_rows_of_the_page(port: int, run: object, address: str) -> None:
+    shown = Page(get(port, address).text)
+    code, out, err = run(*shlex.split(shown.command)[1:], "--format", "json")  # type: ignore[operator]
+    assert code == 0, err
+    assert [row[1] for row in shown.rows] == [json.loads(line)["group_id"] for line in out.splitlines()]
+    assert bool(shown.rows) == ("ended" not in address)
+
+
 def test_only_the_approved_tombstones_are_written(port: int, tmp_path: Path) -> None:
     page = get(port, "/review")
     assert [row[1] for row in Page(page.text).rows] == [f"old-{n // 2}" for n in range(2 * OLD)]

@@ -21,6 +21,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import quoted
 from offsetlake.queries.questions import STATES
 from offsetlake.rules.policy import RetentionPolicy
+from offsetlake.util.times import to_iso
 
 _MAX_CHARTS = 4
 _MAX_MEMBERS = 100
@@ -71,7 +72,11 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolic
     ) -> Response:
         shown = replace(times, event=event, who=who, before=before, group=group, topic=topic, partition=partition)
         commits, more = answers.commits(shown, visitor)
-        command = command_line("history", group=group, topic=topic, partition=partition, lake=lake)
+        since, until = (None if bound is None else to_iso(bound) for bound in shown.period_ms)
+        command = command_line(
+            "history", group=group, topic=topic, partition=partition, event=event or None, who=who or None, since=since,
+            until=until, lake=lake,
+        )  # fmt: skip
         return _page(
             answers, "partition.html", shown, visitor, command, rows=commits.to_pylist(), more=more, events=_EVENTS,
             charted=[(topic, partition)],

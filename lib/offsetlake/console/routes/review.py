@@ -1,5 +1,6 @@
 """The review of planned tombstones, orphans, incomplete commits and hanging transactions."""
 
+from collections.abc import Sequence
 from urllib.parse import urlencode
 
 from fastapi import FastAPI, Response
@@ -54,7 +55,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, bench: Workbench | Non
         can_approve = any(keys) and "approve" in subject.decisions
         problem = approval_problem(answers, bench, show) if bench and can_approve else ""
         names = [name for name in columns if name == UNUSED_TOPICS or any(row[name] is not None for row in shown)]
-        command = " && ".join(command_line(*words, lake=lake) for words in subject.commands)
+        command = " && ".join(_command(words, state.pattern, rule, lake) for words in subject.commands)
         return page_response(
             "review.html", state, command, show=show, subjects=SUBJECTS, subject=subject, names=names, keys=keys,
             rows=[{name: text(name, row[name]) for name in names} for row in shown], total=rows.num_rows, rule=rule,
@@ -74,6 +75,14 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, bench: Workbench | Non
         selected = selection(subject, form.fields.get("row", []), visitor)
         work = decide_on(bench, answers, show, decision, selected, visitor)
         return RedirectResponse(at_base(f"/change/{work.id}"), 303)
+
+
+def _command(words: Sequence[str], pattern: str | None, rule: str, lake: str) -> str:
+    """Return a command that lists the rows of the page; `reject` and `sql` list those of all groups."""
+    options = {"group": pattern} if words[0] in ("tombstones", "audit") else {}
+    if words[0] == "tombstones":
+        options["rule"] = rule or None
+    return command_line(*words, **options, lake=lake)
 
 
 def _place(name: str) -> int:

@@ -25,6 +25,9 @@ from offsetlake.lake.sql.engine import limited_memory
 from offsetlake.lake.sql.select import select
 from offsetlake.lake.sql.views import views
 from offsetlake.queries import questions
+from offsetlake.queries.exploring import commits
+from offsetlake.queries.exploring.commits import Filters
+from offsetlake.queries.exploring.keys import Key
 from offsetlake.queries.history.as_of import groups_as_of, offsets_as_of
 from offsetlake.util.times import about, duration_ms, now_ms, to_duration, to_ms
 
@@ -63,6 +66,9 @@ AsOfOption = Annotated[
     typer.Option(
         "--as-of", metavar="TIME", help="The state at this time: ms since the epoch or ISO 8601, UTC by default."
     ),
+]
+SinceOption = Annotated[
+    str | None, typer.Option("--since", metavar="TIME", help="Only from this time on: ms or ISO 8601.")
 ]
 
 
@@ -126,18 +132,39 @@ def groups(
     context.write(questions.check_known(lake, rows, group), _GROUPS_SHOWN)
 
 
-@command(QUESTIONS, ROWS | LAKE | FLEET, "offsetlake history --group billing --topic orders --partition 0 --limit 20")
+@command(
+    QUESTIONS,
+    ROWS | LAKE | FLEET,
+    "offsetlake history --group billing --topic orders --partition 0 --limit 20",
+    "offsetlake history --group billing --topic orders --partition 0 --event reset_back --who carol",
+)
 @each_lake()
 def history(
     context: CommandContext,
     group: Annotated[str, typer.Option("--group", metavar="GROUP", help="The group.")],
     topic: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="The topic.")],
     partition: Annotated[int, typer.Option("--partition", metavar="P", help="The partition.")],
+    event: Annotated[
+        Literal["commit", "reset_back", "tombstone"] | None,
+        typer.Option("--event", help="Only these; reset_back is a commit lower than the offset in force."),
+    ] = None,
+    who: Annotated[
+        str | None,
+        typer.Option("--who", metavar="TEXT", help="Only those whose principal or client id contains the text."),
+    ] = None,
+    since: SinceOption = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Only up to this time: ms or ISO 8601.")
+    ] = None,
 ) -> None:
-    """Show all commits of a group for one partition, newest first, with resets and, if recorded, the principal."""
+    """Show the commits of a group for one partition, newest first, with resets and, if recorded, the principal."""
     lake = context.open_lake()
     questions.check_committed(lake, group, topic, partition)
-    context.write(questions.history(lake, group, topic, partition, context.max_rows), _HISTORY_SHOWN)
+    period = (None if time is None else to_ms(time) for time in (since, until))
+    rows = commits.history(
+        lake, Key(group, topic, partition), Filters(event or "", who or "", *period), context.max_rows
+    )
+    context.write(rows, _HISTORY_SHOWN)
     context.note_dropped(lake)
 
 
@@ -155,9 +182,7 @@ def audit_events(
         str | None,
         typer.Option("--principal", metavar="PRINCIPAL", help="Only events of this principal: User:alice, os:alice."),
     ] = None,
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="Only events from this time on: ms or ISO 8601.")
-    ] = None,
+    since: SinceOption = None,
 ) -> None:
     """Show audit events, newest first: which principal deleted or committed offsets through `serve` or a job."""
     lake = context.open_lake()
@@ -247,8 +272,11 @@ def tombstones(
         Literal["planned", "withdrawn", "emitted", "refused", "gone"] | None,
         typer.Option("--outcome", help="Only tombstones with this outcome."),
     ] = None,
+    rule: Annotated[
+        str | None, typer.Option("--rule", metavar="RULE", help="Only those that this retention rule planned.")
+    ] = None,
 ) -> None:
     """Show planned and written tombstones, each with the retention rule, the evidence and the outcome."""
     lake = context.open_lake()
-    rows = questions.tombstones(lake, group, outcome, context.max_rows)
+    rows = questions.tombstones(lake, group, outcome, rule, context.max_rows)
     context.write(questions.check_known(lake, rows, group), _TOMBSTONES_SHOWN)
