@@ -34,8 +34,9 @@ def merge(lake: Lake, table: str, run_id: int, say: Callable[[str], None]) -> in
     """
     if table not in HISTORY:
         return upkeep.optimize(lake, table, run_id)
-    changes, count = FileChanges(), mergeable(lake, table)
-    for files in _merged_together(lake, table):
+    changes, together = FileChanges(), _merged_together(lake, table)
+    count = sum(map(len, together))
+    for files in together:
         say(f"merging {len(changes.removed) + len(files):,} of {count:,} small files of table {table}")
         changes.added += _merged(lake, table, files).close()
         changes.removed += [file.path for file in files]
