@@ -18,7 +18,7 @@ from offsetlake.errors import LakeUnusable
 from offsetlake.lake.files import FileChanges, TableFile, active_files, repeating_as_dictionaries, table_schema
 from offsetlake.lake.history_files import file_dataset
 from offsetlake.lake.lake import Lake
-from offsetlake.util.row_codes import order_codes
+from offsetlake.util.row_codes import in_order, order_codes
 
 STATE_FILE_ROWS = 100_000
 """Rows of a state file; more only if its last group has more."""
@@ -173,7 +173,7 @@ def split_sorted(rows: pa.Table) -> Iterator[pa.Table]:
     """Sort rows and split them into state files of about STATE_FILE_ROWS rows, but never split a group."""
     by_id = "topic" not in rows.column_names and "topic_id" in rows.column_names
     order = [name for name in (_ORDER_BY_ID if by_id else _ORDER) if name in rows.column_names]
-    ordered = rows.take(np.argsort(order_codes(rows, order), kind="stable"))
+    ordered = in_order(rows, order)
     groups = order_codes(ordered, order[:1])
     start = 0
     while start < len(groups):

@@ -9,7 +9,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import PARTITION, newest_asked, newest_asked_through, rows_until
 from offsetlake.queries.history.decided import decided_until
 from offsetlake.queries.questions import log_partitions_of
-from offsetlake.util.row_codes import last_at_most, order_codes, rows_in
+from offsetlake.util.row_codes import in_order, last_at_most, rows_in
 
 
 def lag_over_time(lake: Lake, group_id: str) -> pa.Table:
@@ -30,7 +30,7 @@ def lag_over_time(lake: Lake, group_id: str) -> pa.Table:
     if run is None or not any(part.num_rows for part in records):
         raise BadRequest(f"the lag of group {group_id!r} is not known: `offsetlake lag --group` shows the reason")
     rows = pa.concat_tables(records)
-    rows = rows.take(pa.array(np.argsort(order_codes(rows, (*PARTITION, "log_offset")))))
+    rows = in_order(rows, (*PARTITION, "log_offset"))
     keys = rows.group_by([*PARTITION], use_threads=False).aggregate([])
     topics = pc.unique(keys["topic"]).to_pylist()
     first = newest_asked_through(lake, pc.min(rows["ingest_run"]).as_py())

@@ -29,6 +29,11 @@ def order_codes(rows: pa.Table, names: Iterable[str]) -> Ints:
     return codes
 
 
+def in_order(rows: pa.Table, names: Iterable[str]) -> pa.Table:
+    """Return the rows sorted by the named columns, whose types are those of `order_codes`; equal ones stay in order."""
+    return rows.take(pa.array(np.argsort(order_codes(rows, names), kind="stable")))
+
+
 def same_codes(rows: pa.Table, names: Iterable[str]) -> Ints:
     """Return an integer for each row; rows with equal values in these columns, including nulls, have equal integers.
 

@@ -12,7 +12,6 @@ from functools import partial
 from heapq import merge
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -25,7 +24,7 @@ from offsetlake.pipeline.compact.group_ranges import ranges
 from offsetlake.pipeline.compact.task import Compaction, WorkItem
 from offsetlake.pipeline.parallel import chunk_partitions, concurrent_tasks, distribute
 from offsetlake.rules.reduction import Survivors
-from offsetlake.util.row_codes import order_codes
+from offsetlake.util.row_codes import in_order
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,7 +109,7 @@ def sort_commits(history: History, part: tuple[int, list[HistoryFile]]) -> Sorte
     rows = survivors.result()
     if rows is None:
         return SortedCommits(None, [])
-    rows = rows.take(np.argsort(order_codes(rows, ["group_id"]), kind="stable"))
+    rows = in_order(rows, ["group_id"])
     file = TableFile(history.lake, "offset_commits")
     for start in range(0, rows.num_rows, ROWS_A_GROUP):
         file.write(rows.slice(start, ROWS_A_GROUP))
