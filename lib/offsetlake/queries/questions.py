@@ -1,6 +1,6 @@
 """Queries over the tables of a lake, each answered as an Arrow table without Spark."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -160,11 +160,12 @@ def history(
     partition: int,
     limit: int | None = None,
     records: str = "true",
+    choose: Callable[[KeyHistory, pa.Table], pa.Table] = lambda _, rows: rows,
 ) -> pa.Table:
     """Return every commit and tombstone of one key, newest first.
 
     `records` is an SQL condition on `offset_commits` for the records that are read: without those before, the
-    previous_offset of the first rows is unknown.
+    previous_offset of the first rows is unknown. `choose` returns some of the rows of `KeyHistory.described`.
 
     | column          | description |
     |-----------------|-------------|
@@ -179,7 +180,7 @@ def history(
     """  # noqa: E501 - a row of a table
     source = key_history(lake, group_id, topic, partition)
     rows, _ = source.described(source.records(records, DETAILS))
-    return source.completed(rows.slice(0, limit))
+    return source.completed(choose(source, rows).slice(0, limit))
 
 
 def key_history(lake: Lake, group_id: str, topic: str, partition: int) -> KeyHistory:

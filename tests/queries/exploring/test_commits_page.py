@@ -101,8 +101,8 @@ def test_filters_choose_rows_of_the_history(
     every = matching(lake, KEY, filters)
     assert (every is None) == (len(expected) > max_kept)
     assert every_page(lake, filters, 25, every) == expected
-    assert module.history(lake, KEY, filters).drop_columns([*DETAILS]).to_pylist() == expected
-    assert module.history(lake, KEY, filters, 3).num_rows == min(len(expected), 3)
+    assert history(lake, "g", "t", 0, choose=filters.chosen).drop_columns([*DETAILS]).to_pylist() == expected
+    assert history(lake, "g", "t", 0, 3, choose=filters.chosen).num_rows == min(len(expected), 3)
     assert expected or filters.who == "nobody"
 
 

@@ -10,7 +10,7 @@ from offsetlake.errors import BadRequest
 from offsetlake.lake.files import active_files
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.exploring.keys import Key
-from offsetlake.queries.history.key_history import DETAILS, KeyHistory
+from offsetlake.queries.history.key_history import KeyHistory
 from offsetlake.queries.questions import key_history
 
 EVENTS = ("commit", "reset_back", "tombstone")
@@ -82,13 +82,6 @@ def matching(lake: Lake, key: Key, filters: Filters) -> pa.Table | None:
     source = _source(lake, key)
     rows = filters.chosen(source, source.described(source.records())[0])
     return rows if rows.num_rows <= MAX_KEPT else None
-
-
-def history(lake: Lake, key: Key, filters: Filters, limit: int | None = None) -> pa.Table:
-    """Return the rows of `questions.history` that the filters choose, in its order; at most `limit`, if given."""
-    source = _source(lake, key)
-    rows, _ = source.described(source.records(details=DETAILS))
-    return source.completed(filters.chosen(source, rows).slice(0, limit))
 
 
 def commits_page(

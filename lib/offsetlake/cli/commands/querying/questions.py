@@ -25,9 +25,7 @@ from offsetlake.lake.sql.engine import limited_memory
 from offsetlake.lake.sql.select import select
 from offsetlake.lake.sql.views import views
 from offsetlake.queries import questions
-from offsetlake.queries.exploring import commits
 from offsetlake.queries.exploring.commits import Filters
-from offsetlake.queries.exploring.keys import Key
 from offsetlake.queries.history.as_of import groups_as_of, offsets_as_of
 from offsetlake.util.times import about, duration_ms, now_ms, to_duration, to_ms
 
@@ -161,9 +159,8 @@ def history(
     lake = context.open_lake()
     questions.check_committed(lake, group, topic, partition)
     period = (None if time is None else to_ms(time) for time in (since, until))
-    rows = commits.history(
-        lake, Key(group, topic, partition), Filters(event or "", who or "", *period), context.max_rows
-    )
+    filters = Filters(event or "", who or "", *period)
+    rows = questions.history(lake, group, topic, partition, context.max_rows, choose=filters.chosen)
     context.write(rows, _HISTORY_SHOWN)
     context.note_dropped(lake)
 
