@@ -41,7 +41,7 @@ def history_files(
     if any(row.get("min.ingest_run") is None for row in files):  # written by others, without statistics
         return partition_files(lake, table)
     return [
-        _history_file(lake, table, row)
+        history_file(lake, table, row)
         for row in files
         if row["min.ingest_run"] <= through_run and row["max.ingest_run"] >= from_run
         if until_ms is None or _may_be_appended_by(row, until_ms)
@@ -198,10 +198,11 @@ def partition_files(lake: Lake, table: str, version: int | None = None, from_run
     `from_run` excludes files that contain only rows of older runs, of a table with a column run_id.
     """
     files = active_files(lake, table, version)
-    return [_history_file(lake, table, row) for row in files if (row.get("max.run_id") or from_run) >= from_run]
+    return [history_file(lake, table, row) for row in files if (row.get("max.run_id") or from_run) >= from_run]
 
 
-def _history_file(lake: Lake, table: str, row: dict[str, Any]) -> HistoryFile:
+def history_file(lake: Lake, table: str, row: dict[str, Any]) -> HistoryFile:
+    """Return a file of any table with a column log_partition, given as `active_files` returns it."""
     rows = row.get("num_records") or 0
     if row.get("min.log_partition") is not None:
         return HistoryFile(row["path"], row["min.log_partition"], row["max.log_partition"], rows)

@@ -1,8 +1,9 @@
 """Divides log partitions into portions whose rows fit into memory; all records of a group are in one portion."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -40,10 +41,15 @@ def portions(tables: Mapping[str, DeltaTable], since: int, rows_at_once: int) ->
     Files of history without records of ingest runs after `since` do not count. The portions together cover all possible
     log partitions. The rows of files without statistics count as one log partition.
     """
+    files = (pa.table(table.get_add_actions(flatten=True)).to_pylist() for table in tables.values())
+    return divided_files(chain.from_iterable(files), since, rows_at_once)
+
+
+def divided_files(files: Iterable[Mapping[str, Any]], since: int, rows_at_once: int) -> list[Portion]:
+    """Divide the log partitions of some files as `portions` does; the files are as `active_files` returns them."""
     rows: Counter[int] = Counter()
-    for table in tables.values():
-        for file in pa.table(table.get_add_actions(flatten=True)).to_pylist():
-            _count(rows, file, since)
+    for file in files:
+        _count(rows, file, since)
     divided: list[Portion] = []
     first, counted = None, 0
     for partition in sorted(rows):

@@ -4,23 +4,24 @@ The rows do not change. A merged file is in the order of its log partitions; the
 order of `_ORDER`, or each quarter of a million of them if it has more.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.lake import upkeep
 from offsetlake.lake.definitions import HISTORY
 from offsetlake.lake.files import FileChanges, TableFile, active_files, commit, table_schema
-from offsetlake.lake.history_files import HistoryFile, file_dataset, partition_files, row_groups
+from offsetlake.lake.history_files import history_file, row_groups
 from offsetlake.lake.lake import Lake
-from offsetlake.util.row_codes import order_codes
+from offsetlake.lake.sql.portions import divided_files
+from offsetlake.util.row_codes import in_order
 
 _JOB = "merge"  # of the commits that replace files, because `maintain` also replaces files of the same tables otherwise
 _ORDER = ("log_partition", "group_id", "topic", "partition", "log_offset")
 _ROWS_AT_ONCE = 1 << 18
+_BEFORE_ALL_RUNS = -1
 _MAX_RATIO = 2  # of the size of a file to that of the newer ones with which it is merged
 
 
@@ -39,7 +40,7 @@ def merge(lake: Lake, table: str, run_id: int, say: Callable[[str], None]) -> in
     for files in together:
         say(f"merging {len(changes.removed) + len(files):,} of {count:,} small files of table {table}")
         changes.added += _merged(lake, table, files).close()
-        changes.removed += [file.path for file in files]
+        changes.removed += [file["path"] for file in files]
     commit(lake, table, [changes], _JOB, run_id, keeps_rows=True)
     return len(changes.removed)
 
@@ -51,29 +52,32 @@ def mergeable(lake: Lake, table: str) -> int:
     return sum(map(len, _merged_together(lake, table)))
 
 
-def _merged_together(lake: Lake, table: str) -> list[list[HistoryFile]]:
+def _merged_together(lake: Lake, table: str) -> list[list[dict[str, Any]]]:
     """Return lists of files to merge into one, which have at most TARGET_BYTES together, in the order of ingest runs.
 
     A file is merged with the newer ones only if these have half its size, so that each row is merged a few times.
     """
-    by_path = {file.path: file for file in partition_files(lake, table)}
     small = [file for file in active_files(lake, table) if file["size_bytes"] < upkeep.TARGET_BYTES]
-    lists, size = [list[HistoryFile]()], 0
+    lists, size = [list[dict[str, Any]]()], 0
     for file in sorted(small, key=lambda file: -(file.get("max.ingest_run") or 0)):
         if size and file["size_bytes"] > min(size * _MAX_RATIO, upkeep.TARGET_BYTES - size):
             lists.append([])
             size = 0
-        lists[-1].insert(0, by_path[file["path"]])
+        lists[-1].insert(0, file)
         size += file["size_bytes"]
     return [files for files in lists if len(files) >= upkeep.MIN_SMALL_FILES]
 
 
-def _merged(lake: Lake, table: str, files: Sequence[HistoryFile]) -> TableFile:
+def _merged(lake: Lake, table: str, files: Sequence[dict[str, Any]]) -> TableFile:
     """Write the rows of some files to a new one, about _ROWS_AT_ONCE rows of some log partitions at a time."""
     columns, merged = table_schema(table).names, TableFile(lake, table)
-    for partitions in _small_ranges(_rows_by_partition(lake, table, files)):
-        waiting = list[pa.Table]()
-        for part in row_groups(lake, table, files, partitions, pc.scalar(value=True), columns):
+    listed = [history_file(lake, table, file) for file in files]
+    partitions = sorted({p for file in listed for p in range(file.first_partition, file.last_partition + 1)})
+    for portion in divided_files(files, _BEFORE_ALL_RUNS, _ROWS_AT_ONCE):
+        of_portion, waiting = [*filter(portion.has, partitions)], list[pa.Table]()
+        if not of_portion:
+            continue
+        for part in row_groups(lake, table, listed, of_portion, pc.scalar(value=True), columns):
             waiting.append(part)
             if sum(rows.num_rows for rows in waiting) >= _ROWS_AT_ONCE:
                 merged.write(_emptied(waiting))
@@ -86,27 +90,4 @@ def _emptied(waiting: list[pa.Table]) -> pa.Table:
     """Return the rows of a list in order, and empty the list, because they take much memory."""
     rows = pa.concat_tables(waiting)
     waiting.clear()
-    order = [name for name in _ORDER if name in rows.column_names and not rows.schema.field(name).nullable]
-    return rows.take(np.argsort(order_codes(rows, order), kind="stable"))
-
-
-def _rows_by_partition(lake: Lake, table: str, files: Sequence[HistoryFile]) -> Counter[int]:
-    """Return the number of rows by log partition."""
-    rows = Counter[int]()
-    for file in files:
-        column = file_dataset(lake, table, [file.path]).to_table(["log_partition"])["log_partition"]
-        for each in pc.value_counts(column).to_pylist():
-            rows[each["values"]] += each["counts"]
-    return rows
-
-
-def _small_ranges(rows: Counter[int]) -> Iterator[list[int]]:
-    """Yield consecutive log partitions that have at most _ROWS_AT_ONCE rows together, or one that has more."""
-    together = list[int]()
-    for partition in sorted(rows):
-        if together and sum(map(rows.__getitem__, (*together, partition))) > _ROWS_AT_ONCE:
-            yield together
-            together = []
-        together.append(partition)
-    if together:
-        yield together
+    return in_order(rows, [n for n in _ORDER if n in rows.column_names and not rows.schema.field(n).nullable])
