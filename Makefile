@@ -32,7 +32,7 @@ example: setup ## write an example log that commands may change, and read it int
 
 spark-sql: setup .jars/spark/.ready ## open Spark's SQL shell on the tables and views of a lake (LAKE=folder)
 	@$(BIN)/offsetlake views --lake $(LAKE) >lake.sql
-	@$(BIN)/spark-sql --driver-class-path '.jars/spark/*' --properties-file conf/spark-sql.conf -i lake.sql
+	@PYSPARK_PYTHON=$(BIN)/python $(BIN)/spark-sql --driver-class-path '.jars/spark/*' --properties-file conf/spark-sql.conf -i lake.sql
 
 airflow: setup $(AIRFLOW)/.ready ## start a local Airflow with the DAGs on the bundled log (LOG=folder PORT=8080)
 	@PORT=$(PORT) dags/local.sh "$(abspath $(LOG))"

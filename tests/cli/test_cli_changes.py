@@ -146,6 +146,13 @@ def test_suggested_commands_execute_and_undo_the_plan(run: Run, log: Path) -> No
         assert (code, offsets(run, "bulk-1")) == (0, expected)
 
 
+def test_plan_names_the_log_and_its_command_runs_as_printed(run: Run, log: Path) -> None:
+    code, _, errors = run("cleanup", "--log", str(log), "--", "bulk-1")
+    assert (code, f"The plan is for the log in {log}." in errors) == (0, True)
+    code, _, errors = run(*shlex.split(errors.rpartition(": offsetlake ")[2]))
+    assert (code, "7 changes were made." in errors) == (0, True)
+
+
 def test_restore_keeps_offsets_committed_after_the_time(run: Run, log: Path) -> None:
     commit(log, "bulk-1", "new", 0, 1)
     rows = query(run, "restore", "bulk-1", "--as-of", "2026-11-21T06:00", "--log", str(log))

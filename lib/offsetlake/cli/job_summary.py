@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from offsetlake.cli.maintain_preview import segments_text
-from offsetlake.cli.next_commands import command_line, next_commands
+from offsetlake.cli.next_commands import next_commands
 from offsetlake.cli.output import write
 from offsetlake.lake import runs
 from offsetlake.lake.files import table_schema
@@ -15,6 +15,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.runner import FinishedJob
 from offsetlake.queries.run_changes import RunChanges, changes
 from offsetlake.rules.retention import EXPIRING, RULES
+from offsetlake.util.command_lines import command_line
 from offsetlake.util.escaping import visible
 
 MAX_LISTED_GROUPS = 10
@@ -50,7 +51,7 @@ def print_summary(lake: Lake, jobs: Sequence[FinishedJob], flags: Sequence[str])
             _print(console, f"NOTE  {note}", "bold yellow")
     undecodable = lake.query("SELECT count(*) AS n FROM quarantine", "quarantine")["n"][0].as_py()
     if undecodable:
-        command = command_line("sql", flags, "SELECT log_topic, log_partition, log_offset, reason FROM quarantine")
+        command = command_line("sql", *flags, "SELECT log_topic, log_partition, log_offset, reason FROM quarantine")
         _print(console, f"NOTE  {undecodable:,} records could not be decoded: {command}", "bold yellow")
     ingested = [job.row.run_id for job in jobs if job.row.job == "ingest" and job.row.outcome == "done"]
     changed = changes(lake, ingested, MAX_LISTED_GROUPS) if ingested else None
@@ -136,7 +137,7 @@ def _expire_lines(_lake: Lake, job: FinishedJob, flags: Sequence[str]) -> Iterat
         f"planned {counts['planned']:,} tombstones, which `offsetlake emit` writes"
     )
     yield from _count_lines({rule: counts.get(rule, 0) for rule in (*RULES, *_OF_GROUPS)})
-    yield f"To see what expires and why: {command_line('tombstones', flags, '--outcome', 'planned')}"
+    yield f"To see what expires and why: {command_line('tombstones', *flags, '--outcome', 'planned')}"
 
 
 def _emit_lines(_lake: Lake, job: FinishedJob, flags: Sequence[str]) -> Iterator[str]:
@@ -149,7 +150,7 @@ def _emit_lines(_lake: Lake, job: FinishedJob, flags: Sequence[str]) -> Iterator
     if counts.get("gone"):
         yield f"{counts['gone']:>14,} not needed: these offsets and groups no longer exist"
     if counts.get("refused"):
-        yield f"{counts['refused']:>14,} refused: {command_line('tombstones', flags, '--outcome', 'refused')}"
+        yield f"{counts['refused']:>14,} refused: {command_line('tombstones', *flags, '--outcome', 'refused')}"
     yield "The next ingest and compact update the tables"
 
 
@@ -216,5 +217,5 @@ def _print_changed_groups(console: Console, changed: RunChanges, ingested: Seque
             f"SELECT group_id, count(*) AS records FROM offset_commits WHERE ingest_run IN ({numbers}) "  # noqa: S608
             "GROUP BY group_id ORDER BY records DESC"
         )
-        _print(console, f"and {changed.groups - listed:,} more: {command_line('sql', flags, of_run)}")
+        _print(console, f"and {changed.groups - listed:,} more: {command_line('sql', *flags, of_run)}")
     console.print()

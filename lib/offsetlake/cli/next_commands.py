@@ -1,11 +1,6 @@
-"""Suggests commands, written so that a user can paste them into the shell."""
+"""Suggests commands that have an answer in a lake."""
 
-import os
-import shlex
-import shutil
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
@@ -13,12 +8,8 @@ import pyarrow.compute as pc
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import quoted
 from offsetlake.queries.run_changes import RunChanges
+from offsetlake.util.command_lines import command_line
 from offsetlake.util.times import to_iso
-
-
-def command_line(name: str, flags: Sequence[str], *arguments: str) -> str:
-    """Return the command line of a command of offsetlake, quoted for the shell."""
-    return shlex.join([_program(), name, *flags, *arguments])
 
 
 def next_commands(lake: Lake, changed: RunChanges | None, flags: Sequence[str]) -> list[str]:
@@ -26,25 +17,17 @@ def next_commands(lake: Lake, changed: RunChanges | None, flags: Sequence[str]) 
     key = _example_key(lake, changed)
     if key is None:
         by_type = "SELECT record_name, count(*) AS records FROM group_records GROUP BY record_name"
-        return [command_line("groups", flags), command_line("sql", flags, by_type), command_line("runs", flags)]
+        return [command_line("groups", *flags), command_line("sql", *flags, by_type), command_line("runs", *flags)]
     group, topic, timestamp = ("--group", key["group_id"]), ("--topic", key["topic"]), key["log_timestamp"]
     as_of = () if timestamp is None else ("--as-of", to_iso(timestamp))
     busiest = (
         "SELECT group_id, count(*) AS commits FROM offset_commits GROUP BY group_id ORDER BY commits DESC LIMIT 10"
     )
     return [
-        command_line("history", flags, *group, *topic, "--partition", str(key["partition"])),
-        command_line("offsets", flags, *group, *as_of),
-        command_line("sql", flags, busiest),
+        command_line("history", *flags, *group, *topic, "--partition", str(key["partition"])),
+        command_line("offsets", *flags, *group, *as_of),
+        command_line("sql", *flags, busiest),
     ]
-
-
-def _program() -> str:
-    """Return `offsetlake`, or the relative path of the running script if it is not on the PATH of the shell."""
-    script = Path(sys.argv[0])
-    if script.name != "offsetlake" or shutil.which("offsetlake"):
-        return "offsetlake"
-    return os.path.relpath(script)
 
 
 def _example_key(lake: Lake, changed: RunChanges | None) -> dict[str, Any] | None:

@@ -7,8 +7,8 @@ import typer
 
 from offsetlake.cli.commands.options import JOBS, app, epilog
 from offsetlake.cli.example_log import LATER, write_example
-from offsetlake.cli.next_commands import command_line
 from offsetlake.cli.output import write_line
+from offsetlake.util.command_lines import command_line
 
 
 @app.command(rich_help_panel=JOBS, epilog=epilog("offsetlake example /lakes/example/log"))
@@ -17,4 +17,4 @@ def example(log: Annotated[Path, typer.Argument(metavar="DIR", help="The folder 
     write_example(log)
     options = ["--log", str(log), "--lake", str(log.parent / "lake"), "--now", LATER]
     write_line(f"Wrote an example log to {log}. Read it with:")
-    write_line(f"  {command_line('run', options)}")
+    write_line(f"  {command_line('run', *options)}")

@@ -1,6 +1,5 @@
 """`offsetlake repair`: repairs incomplete commits and torn ends of a log, and reports hanging transactions."""
 
-import shlex
 from typing import Annotated
 
 import typer
@@ -16,6 +15,7 @@ from offsetlake.pipeline import runner
 from offsetlake.pipeline.changes import repair as job
 from offsetlake.pipeline.changes.execute import count_of
 from offsetlake.queries import questions
+from offsetlake.util.command_lines import command_line
 from offsetlake.util.times import duration_ms, now_ms, to_ms
 
 # The columns of a table for people, each with its importance (`offsetlake.cli.tables.Column`).
@@ -71,8 +71,8 @@ def repair(
     )
     if hanging:
         flags = context.flags("fleet", "cluster", "lake", "config")
-        words = ["offsetlake", "transactions", "--open-longer-than", open_longer_than, *flags]
-        write_note(f"{hanging:,} transactions are open for {open_longer_than} or longer: {shlex.join(words)}")
+        words = ["transactions", "--open-longer-than", open_longer_than, *flags]
+        write_note(f"{hanging:,} transactions are open for {open_longer_than} or longer: {command_line(*words)}")
     if refused:
         raise Refused(
             f"{refused:,} of {rows.num_rows:,} offsets were refused: see the column reason. Run the command again to "

@@ -4,6 +4,7 @@ Kafka has no conditional write. Commits that arrive between the read and the cha
 afterwards, and reported.
 """
 
+import shlex
 from collections.abc import Mapping
 from itertools import groupby, pairwise
 from typing import Any
@@ -21,6 +22,7 @@ from offsetlake.pipeline.emit.live_state import read_tail
 from offsetlake.pipeline.emit.results import Written
 from offsetlake.pipeline.emit.share_writer import ShareGroupWriter
 from offsetlake.rules.conditions import GROUP_HAS_OFFSETS, SHARE
+from offsetlake.util.command_lines import with_options
 
 _NOT_FOUND = refusals.explain(GROUP_ID_NOT_FOUND)  # the group was deleted with its last offset
 
@@ -164,8 +166,11 @@ def _overwritten(row: Row, previous: list[Row]) -> str | None:
     if not previous or previous[-1]["kind"] != "commit":
         return None
     lost = previous[-1]
-    where = f"{row['topic']}:{row['partition']} --to-offset {lost['committed_offset']}"
-    return f"{_concurrent(lost)} and was overwritten: `offsetlake reset {row['group_id']} --topic {where}` restores it"
+    where, offset = f"{row['topic']}:{row['partition']}", str(lost["committed_offset"])
+    group = row["group_id"]
+    words = ["offsetlake", "reset", *(["--", group] if group.startswith("-") else [group])]
+    command = shlex.join(with_options(words, "--topic", where, "--to-offset", offset))
+    return f"{_concurrent(lost)} and was overwritten: `{command}` restores it"
 
 
 def _concurrent(record: Row) -> str:

@@ -93,7 +93,7 @@ def export(
             if execute:
                 saved = _execute(client, changes, progress)
         undo_words.append(str(saved))
-        show_outcomes(context, _rows(changes), _SHOWN, undo_words, execute=execute)
+        show_outcomes(context, _rows(changes), _SHOWN, undo_words, f"ZooKeeper at {address}", execute=execute)
 
 
 def _of_lake(context: CommandContext, pattern: str, progress: Progress) -> list[OffsetChange]:

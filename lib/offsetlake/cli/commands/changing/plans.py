@@ -1,6 +1,5 @@
 """Shows the plan of a change of offsets or, with `--execute`, executes it and shows the outcome."""
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -19,6 +18,7 @@ from offsetlake.pipeline.changes import execute as changes
 from offsetlake.pipeline.changes.live import LIMIT
 from offsetlake.pipeline.runner import Plan
 from offsetlake.rules.offsets_csv import write_offsets
+from offsetlake.util.command_lines import command_line, with_options
 
 # The columns of a plan for people by their headings, each with its importance (`offsetlake.cli.tables.Column`).
 TOMBSTONES_SHOWN = {
@@ -62,11 +62,17 @@ def change_offsets(
             rows = runner.plan_change(lake, log, plan, say)
         live = ["--live"] if LIMIT in rows.column_names else []
         undo = [*context.flags("fleet", "cluster"), "restore", "--run", str(run_id), *live, *context.flags(*_SOURCE)]
-        show_outcomes(context, rows, shown, undo, execute=execute)
+        show_outcomes(context, rows, shown, undo, _named(log), execute=execute)
 
 
 def show_outcomes(
-    context: CommandContext, rows: pa.Table, shown: Mapping[str, int], undo: Sequence[str], *, execute: bool
+    context: CommandContext,
+    rows: pa.Table,
+    shown: Mapping[str, int],
+    undo: Sequence[str],
+    changed_system: str,
+    *,
+    execute: bool,
 ) -> None:
     """Show the outcome of each row of a plan, or of its execution, and the command that executes or undoes it.
 
@@ -75,6 +81,7 @@ def show_outcomes(
         rows: The rows, with the columns `outcome`, `reason` and `committed_offset`.
         shown: The columns for people with their importance.
         undo: The words after `offsetlake` of the command that undoes what was executed.
+        changed_system: What the plan changes, such as a cluster with its address.
         execute: Whether the plan was executed.
 
     Raises:
@@ -90,14 +97,20 @@ def show_outcomes(
     if not changed and not refused:
         write_note("Nothing to change.")
     elif changed and execute:
-        write_note(f"{changed:,} changes were made. To undo them: {shlex.join(['offsetlake', *undo])}")
+        write_note(f"{changed:,} changes were made. To undo them: {command_line(*undo)}")
     elif changed:
         impossible = f", {refused:,} cannot be made" if refused else ""
-        again = shlex.join(["offsetlake", *context.arguments, "--execute"])
+        write_note(f"The plan is for {changed_system}.")
+        again = command_line(*with_options(context.arguments, "--execute"))
         write_note(f"{changed:,} changes are planned{impossible}; nothing was changed. To execute them: {again}")
     if refused and (execute or not changed):
         problem = "were refused" if execute else "cannot be made"
         raise Refused(f"{refused:,} of {rows.num_rows:,} changes {problem}: see the column reason.")
+
+
+def _named(log: LogAddress) -> str:
+    """Return a log in words, with its address."""
+    return f"the log in {log}" if log.connection is None else f"the cluster at {log.connection.bootstrap}"
 
 
 def _note_members(rows: pa.Table) -> None:
