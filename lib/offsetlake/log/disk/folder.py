@@ -24,7 +24,15 @@ from offsetlake.kafka.batches.framing import (
 )
 from offsetlake.kafka.batches.kernels import Bytes, Ints
 from offsetlake.kafka.batches.reader import CorruptRegion
-from offsetlake.log.disk.segments import Segment, partition_folders, partition_of, segments_of
+from offsetlake.log.disk.segments import (
+    SWAP,
+    Segment,
+    SegmentFiles,
+    partition_folders,
+    partition_of,
+    segment_files,
+    segments_of,
+)
 from offsetlake.log.positions import LOG_TOPICS, LogExtent, LogPartition, OffsetRange
 
 CHUNK_BYTES = 8 << 20  # read at once; the memory of a reader is a small multiple of it
@@ -52,9 +60,11 @@ def describe(folder: Path) -> LogExtent:
         LogUnavailable: The folder does not exist or does not contain a log.
     """
     partitions = partitions_in(folder)
-    ranges, notes = {}, []
+    ranges, notes = dict[LogPartition, OffsetRange](), list[str]()
     for log_partition, path in partitions.items():
-        segments = segments_of(path)
+        files = segment_files(path)
+        segments = files.segments
+        notes += _swap_notes(log_partition, files)
         if not segments:
             continue
         end, torn = end_of(segments[-1])
@@ -65,6 +75,17 @@ def describe(folder: Path) -> LogExtent:
                 f"the log is read up to offset {end}, and the rest in the next run after it is complete"
             )
     return LogExtent(_cluster_id(folder), ranges, notes)
+
+
+def _swap_notes(log_partition: LogPartition, files: SegmentFiles) -> Iterator[str]:
+    swaps = [segment.path.name for segment in files.segments if segment.path.suffix == SWAP]
+    if swaps:
+        replaced = [path.name for path in sorted(files.replaced) if path.suffix == ".log"]
+        yield (
+            f"{log_partition}: {', '.join(swaps)} is read{' instead of ' if replaced else ''}{', '.join(replaced)}, as "
+            "a broker does when it starts: the folder was copied, or its broker ended, while the log cleaner replaced "
+            "segments"
+        )
 
 
 def partitions_in(folder: Path) -> dict[LogPartition, Path]:

@@ -1,4 +1,9 @@
-"""Partitions on disk: the folders `<topic>-<partition>` of a log, and their segments `<base offset>.log`."""
+"""Partitions on disk: the folders `<topic>-<partition>` of a log, and their segments `<base offset>.log`.
+
+A broker that stops, or a copy that is made, while the log cleaner replaces segments leaves the new segment as
+`<base offset>.log.swap`. Folders are read as a broker reads them when it starts (Kafka's `LogLoader`): a swap file is a
+segment and replaces those that begin within it; `.cleaned` files are unfinished and `.deleted` files are replaced.
+"""
 
 import re
 from dataclasses import dataclass
@@ -7,16 +12,35 @@ from pathlib import Path
 from offsetlake.errors import LogUnavailable
 from offsetlake.log.positions import LogPartition
 
-_SEGMENT = re.compile(r"([0-9]{20})\.log")
+_FILE = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)(\.[a-z]+)?")
+SWAP, _CLEANED = ".swap", ".cleaned"
 _PARTITION = re.compile(r"(.+)-(0|[1-9][0-9]*)")
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment, which is a file `<base offset>.log`."""
+    """A segment, which is a file `<base offset>.log`, or `<base offset>.log.swap` that replaces others."""
 
     base_offset: int
     path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class _SegmentFile:
+    """A file of a segment, with the parts of its name."""
+
+    path: Path
+    base: str
+    kind: str
+    suffix: str | None
+
+    @property
+    def base_offset(self) -> int:
+        return int(self.base)
+
+    @property
+    def segment(self) -> Segment:
+        return Segment(self.base_offset, self.path)
 
 
 def partition_folders(folder: Path, *topics: str) -> dict[LogPartition, Path]:
@@ -38,14 +62,64 @@ def partition_of(path: Path) -> LogPartition | None:
     return None if match is None else LogPartition(match[1], int(match[2]))
 
 
+@dataclass(frozen=True, slots=True)
+class SegmentFiles:
+    """The files of the segments of a partition, as a broker reads them when it starts.
+
+    | field    | description |
+    |----------|-------------|
+    | segments | the segments, in log order |
+    | swaps    | the files of segments that replace others, and of their indexes: `.swap` |
+    | replaced | the files of the segments that they replace |
+    """
+
+    segments: list[Segment]
+    swaps: list[Path]
+    replaced: list[Path]
+
+
 def segments_of(partition: Path) -> list[Segment]:
-    """Return the segments in the folder of a partition, in log order.
+    """Return the segments in the folder of a partition, in log order, as a broker reads them when it starts.
 
     Raises:
         LogUnavailable: The folder cannot be read.
     """
-    matches = [(_SEGMENT.fullmatch(path.name), path) for path in entries(partition)]
-    return sorted((Segment(int(match[1]), path) for match, path in matches if match), key=lambda s: s.base_offset)
+    return segment_files(partition).segments
+
+
+def segment_files(partition: Path) -> SegmentFiles:
+    """Return the files of the segments in the folder of a partition.
+
+    Raises:
+        LogUnavailable: The folder or a swap file cannot be read.
+    """
+    files = [
+        _SegmentFile(path, *match.groups()) for path in entries(partition) if (match := _FILE.fullmatch(path.name))
+    ]
+    present = [file for file in files if file.suffix is None]
+    logs = [file.segment for file in present if file.kind == "log"]
+    if not any(file.suffix == SWAP for file in files):
+        return SegmentFiles(sorted(logs, key=_base_offset), [], [])
+    # A swap file at or after a cleaned one is part of an unfinished split of a segment (KAFKA-6264).
+    limit = min((file.base_offset for file in files if file.suffix == _CLEANED), default=1 << 63)
+    swaps = [file for file in files if file.suffix == SWAP and file.base_offset < limit]
+    new = [file.segment for file in swaps if file.kind == "log"]
+    bases = {segment.base_offset for segment in new}
+    first, end = (min(bases), max(map(_end, new))) if new else (0, 0)
+    # An empty swap file covers no log offset, but still takes the place of the segment of its name.
+    replaced = [file.path for file in present if first <= file.base_offset < end or file.base_offset in bases]
+    kept = [segment for segment in logs if segment.path not in replaced]
+    return SegmentFiles(sorted([*kept, *new], key=_base_offset), [file.path for file in swaps], replaced)
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset
+
+
+def _end(segment: Segment) -> int:
+    from offsetlake.log.disk.folder import end_of  # noqa: PLC0415 - it loads compiled code, which only a swap needs
+
+    return end_of(segment)[0]
 
 
 def entries(folder: Path) -> list[Path]:

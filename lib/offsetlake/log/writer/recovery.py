@@ -10,7 +10,7 @@ import google_crc32c
 
 from offsetlake.errors import LogBusy, LogUnavailable
 from offsetlake.log.disk.folder import end_of
-from offsetlake.log.disk.segments import partition_folders, segments_of
+from offsetlake.log.disk.segments import partition_folders, segment_files, segments_of
 from offsetlake.log.positions import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC, LogPartition
 from offsetlake.log.writer import journal
 from offsetlake.log.writer.journal import JOURNAL, Entry
@@ -27,13 +27,18 @@ def recover(folder: Path) -> dict[LogPartition, int]:
     """Repair the log in a folder; return the bytes that were removed from torn ends, by partition.
 
     Only the owner of the log may call this. Each batch of the journal that is not at its position in its segment is
-    written there again. Then the last segment of each partition is truncated after its last whole batch. The bytes
+    written there again. Before that, a swap of segments that the log cleaner of a broker has begun is completed: the
+    segments that are replaced get the suffix `.deleted`, as in a broker, and the swap files their final names. Then the
+    last segment of each partition is truncated after its last whole batch. The bytes
     after it, most likely a write that was never acknowledged, are kept for inspection in a file next to the segment:
     `<base>.<end>.<CRC-32C>.torn`. Then the journal is removed. Repeating an interrupted call has the same result.
 
     Raises:
         LogUnavailable: The journal cannot be used, or another program has changed the log since the crash.
     """
+    for path in partition_folders(folder, *_WRITTEN_TOPICS).values():
+        with disk_errors(path):
+            _complete_swap(path)
     entries = journal.entries(folder)
     by_segment = sorted(entries, key=lambda entry: entry[:2])  # keeps the order within a segment
     for (partition, segment), of_segment in groupby(by_segment, key=lambda entry: entry[:2]):
@@ -61,6 +66,17 @@ def recover_unless_owned(folder: Path) -> None:
                 recover(folder)
         except LogBusy:
             return
+
+
+def _complete_swap(partition: Path) -> None:
+    files = segment_files(partition)
+    for path in files.replaced:
+        path.rename(f"{path}.deleted")
+    if files.swaps:
+        to_disk(partition)  # the replaced segments must not appear again beside those that replace them
+        for path in files.swaps:
+            path.rename(path.with_suffix(""))
+        to_disk(partition)
 
 
 def _restore(path: Path, entries: list[Entry]) -> None:

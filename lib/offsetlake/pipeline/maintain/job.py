@@ -20,6 +20,7 @@ from offsetlake.log.address import LogAddress
 from offsetlake.log.disk.cutting import Cut, delete, plan_cut
 from offsetlake.log.positions import OFFSETS_TOPIC
 from offsetlake.log.writer.ownership import owned, refuse_broker_folder
+from offsetlake.log.writer.recovery import recover
 from offsetlake.log.writer.served_log import served
 from offsetlake.pipeline.maintain.history_retention import drop, plan_cuts
 from offsetlake.pipeline.maintain.history_steps import commits_without_steps, compute_steps
@@ -158,6 +159,8 @@ def _cut_log(
     say(f"checking the log {log}")
     _cuts(lake, log)  # refuses another log before a lock file is created in it
     with served(log) as job_socket, nullcontext() if job_socket else owned(log, JOB):
+        if job_socket is None:
+            recover(log)  # a segment that a swap replaces must not appear again when its replacement is deleted
         cuts = _cuts(lake, log)
         plan = begin(cuts)
         # A server deletes segments of the topic that it appends to.
