@@ -1,5 +1,7 @@
 """The errors of the project; each message says what failed, why, and what to do."""
 
+from collections.abc import Callable
+
 
 class OffsetlakeError(Exception):
     """Base class of errors that a user can act on; the command line prints them and exits with `exit_code`."""
@@ -76,7 +78,15 @@ class BadRequest(OffsetlakeError):
 
 
 class NotInLake(BadRequest):
-    """The lake contains no group, offset or share partition that a question names."""
+    """The lake contains no group, offset or share partition that a question names.
+
+    `suggest` returns a sentence with a similar name, after a blank, or an empty text. Only the command line calls it:
+    visitors of the console may not see every group.
+    """
+
+    def __init__(self, message: str, suggest: Callable[[], str] = str) -> None:
+        super().__init__(message)
+        self.suggest = suggest
 
 
 class FleetFailed(OffsetlakeError):

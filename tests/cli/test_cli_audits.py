@@ -100,9 +100,26 @@ def test_diff_returns_offsets_that_differ(
 
 @pytest.mark.usefixtures("lake")
 @pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        ("audit chang", "changes"),
+        ("sql 'SELECT * FROM chnges'", "changes"),
+        ("sql 'SELECT * FROM ofsets'", "offsets"),
+        ("audit unheard", None),
+    ],
+)
+def test_similar_views_and_tables_are_suggested(run: Run, arguments: str, meant: str | None) -> None:
+    code, _, errors = run(*shlex.split(arguments))
+    assert code == 2
+    assert ("Did you mean" in errors) == (meant is not None)
+    assert meant is None or errors.endswith(f" Did you mean {meant!r}?\n")
+
+
+@pytest.mark.usefixtures("lake")
+@pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("audit nope", "unknown view 'nope'; views are changes, cold_share_partitions"),
+        ("audit nope", "There is no view 'nope'. Views are changes, cold_share_partitions"),
         ("audit changes --group nobody-*", "no group like 'nobody-*' is in history, as far as the lake"),
         ("audit changes --topic nope", "no offset of topic nope was ever committed"),
         ("audit idle_groups --topic a", "idle_groups has no column topic: leave --topic out; its columns: group_id"),

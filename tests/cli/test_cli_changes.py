@@ -153,6 +153,26 @@ def test_plan_names_the_log_and_its_command_runs_as_printed(run: Run, log: Path)
     assert (code, "7 changes were made." in errors) == (0, True)
 
 
+@pytest.mark.usefixtures("log")
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        ("offsets --group warehose", "warehouse"),
+        ("offsets --topic shipment", "shipments"),
+        ("groups --group wharehouse", "warehouse"),
+        ("history --group warehouse --topic shipment --partition 0", "shipments"),
+        ("history --group warehouse --topic shipments --partition 9", None),
+        ("cleanup warehose", "warehouse"),
+        ("offsets --group another", None),
+    ],
+)
+def test_similar_groups_and_topics_are_suggested(run: Run, arguments: str, meant: str | None) -> None:
+    code, _, errors = run(*arguments.split())
+    assert code == 2
+    assert ("Did you mean" in errors) == (meant is not None)
+    assert meant is None or errors.endswith(f" Did you mean {meant!r}?\n")
+
+
 def test_restore_keeps_offsets_committed_after_the_time(run: Run, log: Path) -> None:
     commit(log, "bulk-1", "new", 0, 1)
     rows = query(run, "restore", "bulk-1", "--as-of", "2026-11-21T06:00", "--log", str(log))

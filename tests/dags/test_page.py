@@ -84,6 +84,7 @@ def test_ctrl_c_ends_local_airflow_with_its_running_job(local: Local) -> None:
     os.killpg(local.process.pid, signal.SIGINT)
     local.process.wait(SECONDS)
     assert f"Airflow is at {local.address} and needs no login" in local.at.said()
+    assert "the task hanging_transactions of offset_maintenance fails for it" in local.at.said()
     deadline = time.monotonic() + SECONDS
     while any(Path(f"/proc/{pid}").exists() for pid in of_it):
         assert time.monotonic() < deadline, [pid for pid in of_it if Path(f"/proc/{pid}").exists()]

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from offsetlake.errors import OffsetlakeError
+from offsetlake.errors import NotInLake, OffsetlakeError
 from offsetlake.util.absent import load_arrow
 from offsetlake.util.escaping import visible
 from offsetlake.util.memory_limit import return_engine_memory
@@ -51,6 +51,7 @@ def run(arguments: Sequence[str] | None) -> int:
         result: Any = command(args=words, prog_name="offsetlake", standalone_mode=False, obj=words)
     except (OffsetlakeError, TyperException) as error:
         message = error.format_message() if isinstance(error, TyperException) else str(error)
+        message += error.suggest() if isinstance(error, NotInLake) else ""
         _write_error(f"error: {' '.join(message.split())}")
         return error.exit_code
     except KeyboardInterrupt:

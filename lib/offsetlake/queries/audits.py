@@ -16,6 +16,7 @@ from offsetlake.lake.sql.engine import Engine, Tables, quoted, spilling
 from offsetlake.lake.sql.portions import ROWS_AT_ONCE, Portion, portions
 from offsetlake.lake.sql.views import View, needed, views
 from offsetlake.queries.questions import check_committed, known_groups
+from offsetlake.util.suggestions import did_you_mean
 
 MAX_FIRST_ROWS = 1000  # of an answer that is computed from the keys that have its rows
 _MIN_SHARE = 0.01
@@ -48,7 +49,8 @@ def audit(
     history, and for groups or a topic that history does not have; LakeUnusable if an older program made the lake.
     """
     if name not in views():
-        raise BadRequest(f"unknown view {name!r}; views are {', '.join(sorted(views()))}")
+        known = f" Views are {', '.join(sorted(views()))}."
+        raise BadRequest(f"There is no view {name!r}.{did_you_mean(name, views()) or known}")
     view = views()[name]
     if not has_history(lake):
         raise BadRequest(f"the lake {lake.location} contains no history yet: `offsetlake run` reads the log")

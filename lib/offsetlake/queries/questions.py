@@ -16,6 +16,7 @@ from offsetlake.lake.sql.statements import statement
 from offsetlake.lake.state_files import state_batches
 from offsetlake.queries.group_places import condition_if_known, group_places
 from offsetlake.queries.history.key_history import DETAILS, KeyHistory
+from offsetlake.queries.similar_names import similar_group, similar_topic
 from offsetlake.rules import policy
 from offsetlake.util.times import to_iso
 
@@ -91,7 +92,10 @@ def known_groups(lake: Lake, pattern: str) -> list[str]:
     known = lake.query(f"SELECT DISTINCT group_id FROM ({every})", "offset_commits", "group_records")  # noqa: S608
     found: list[str] = like(known, pattern)["group_id"].to_pylist()
     if not found:
-        raise NotInLake(f"no group like {pattern!r} is in history, as far as the lake {lake.location} has read its log")
+        raise NotInLake(
+            f"no group like {pattern!r} is in history, as far as the lake {lake.location} has read its log.",
+            lambda: similar_group(lake, pattern),
+        )
     return found
 
 
@@ -236,7 +240,10 @@ def never_committed(
     """Return the error that no offset of this group, topic and partition was ever committed."""
     named = _named(group_id, topic, partition).items()
     subject = ", ".join(f"{column.removesuffix('_id')} {value}" for column, value in named if value is not None)
-    return NotInLake(f"no offset of {subject} was ever committed, as far as the lake {lake.location} has read its log")
+    return NotInLake(
+        f"no offset of {subject} was ever committed, as far as the lake {lake.location} has read its log.",
+        lambda: similar_group(lake, group_id) or similar_topic(lake, topic, group_id),
+    )
 
 
 def _named(group_id: str | None, topic: str | None, partition: int | None) -> dict[str, str | None]:

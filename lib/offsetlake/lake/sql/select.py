@@ -13,12 +13,15 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.answers import Answer, kept
 from offsetlake.lake.sql.engine import SPILLING, Engine
 from offsetlake.lake.sql.views import named_in, views
+from offsetlake.util.suggestions import did_you_mean
 
 _READS = re.compile(r"(\s|--[^\n]*\n|/\*.*?\*/)*(SELECT\b|WITH\b|VALUES\b|\()", re.IGNORECASE | re.DOTALL)
 
 _SYNTAX_ERROR = re.compile(r'SQL error: (?:Parser|Tokenizer)Error\("(.*)"\)', re.DOTALL)
 _NO_FUNCTION = re.compile(r"(No function matches .*)\n\tCandidate functions:((?:\n\t.*){0,8})")
 """The sentence about the types of arguments, with the first functions that exist, in a message that repeats them."""
+_NO_TABLE = re.compile(r"table '(?:datafusion\.public\.)?(.+?)' not found")
+_SEVERAL = "only supports a single SQL statement"
 _ESCAPED = re.compile(r"\\([\"\\])")
 _LINE = re.compile(r"Line: (\d+)")
 
@@ -35,18 +38,28 @@ def select(lake: Lake, statement: str, settings: Mapping[str, str] = SPILLING) -
         _check(engine, query)
         return kept(_distinct(engine.stream(query)))
     except (DeltaError, pa.ArrowException) as error:
-        known = f"; tables are {', '.join(TABLES)}; views are {', '.join(sorted(views()))}"
-        hint = known if "not found" in str(error) else ""
-        raise BadRequest(_plain(str(error)) + hint) from error
+        raise BadRequest(_plain(str(error))) from error
 
 
 def _plain(message: str) -> str:
     """Return a message of the engine without the notation of Rust, and without all signatures that do not match."""
+    if unknown := _NO_TABLE.search(message):
+        return _unknown_table(unknown[1])
     if unmatched := _NO_FUNCTION.search(message):
         candidates = ", ".join(line.strip() for line in unmatched[2].strip().splitlines())
         return f"{unmatched[1]} Candidate functions: {candidates}."
+    if _SEVERAL in message:
+        return "Only one SELECT statement is allowed."
     wrapped = _SYNTAX_ERROR.fullmatch(message)
-    return message if wrapped is None else "Syntax error: " + _ESCAPED.sub(r"\1", wrapped[1])
+    if wrapped is None:
+        return message
+    return "Syntax error: " + _ESCAPED.sub(r"\1", wrapped[1]).replace("found: EOF", "found: the end of the statement")
+
+
+def _unknown_table(name: str) -> str:
+    """Return the sentence that there is no such table, with the most similar name or, if there is none, all names."""
+    known = f" Tables are {', '.join(TABLES)}; views are {', '.join(sorted(views()))}."
+    return f"There is no table or view {name!r}.{did_you_mean(name, [*TABLES, *views()]) or known}"
 
 
 def _check(engine: Engine, query: str) -> None:

@@ -6,12 +6,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from offsetlake.errors import BadRequest
+from offsetlake.errors import BadRequest, NotInLake
 from offsetlake.kafka.placement import partition_for_group
 from offsetlake.kafka.records.coordinator_records import OFFSETS_TOPIC
 from offsetlake.lake import runs
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.emit.live_state import Tables, plain
+from offsetlake.queries.similar_names import similar_group
 from offsetlake.rules.policy import like
 
 DEFAULT_LOG_PARTITIONS = 50  # the default of offsets.topic.num.partitions
@@ -78,7 +79,7 @@ class GroupSelection:
 def groups_like(lake: Lake, pattern: str) -> GroupSelection:
     """Select the group with this name or, if there is none, the groups that match the shell pattern.
 
-    Raises BadRequest if no group matches.
+    Raises NotInLake if no group matches.
     """
     log_partitions = stored_places(lake)
     if pattern in log_partitions:
@@ -87,8 +88,9 @@ def groups_like(lake: Lake, pattern: str) -> GroupSelection:
         known = pa.chunked_array([pa.array(sorted(log_partitions), pa.string())])
         names = known.filter(pa.array(like(known, pattern))).to_pylist()
     if not names:
-        raise BadRequest(
-            f"There is no group {pattern!r} in the lake {lake.location}: `offsetlake groups` lists all groups."
+        raise NotInLake(
+            f"There is no group {pattern!r} in the lake {lake.location}: `offsetlake groups` lists all groups.",
+            lambda: similar_group(lake, pattern),
         )
     return select_groups(lake, {name: log_partitions[name] for name in names})
 
