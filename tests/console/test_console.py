@@ -268,7 +268,7 @@ def test_a_step_is_explained_and_linked_from_its_group_and_partition(port: int) 
     assert "The offset moved back from 1,199 to 800" in shown.text
     assert "399 records are read again: offsets 800 to 1,198." in shown.text
     assert "The offset reached 1,199 again at 1970-01-01T00:03:22.000Z." in shown.text
-    assert [row[:3] for row in shown.rows] == [
+    assert [row[:3] for row in shown.rows[:3]] == [
         ["In force before", "0:199", "1,199"], ["This one", "0:200", "800"], ["Next", "0:201", "1,201"],
     ]  # fmt: skip
     around = page(port, shown.links["0:199"].removesuffix("#r0-199"))

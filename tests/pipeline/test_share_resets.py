@@ -139,7 +139,7 @@ def test_a_topic_that_was_created_again_since_does_not_get_the_start_offset_of_t
     monkeypatch.setattr(share_groups, "select_groups", lambda _lake, _places: StubGroups("g"))
     monkeypatch.setattr(share_groups, "share_partitions", lambda _lake, instant_ms=None: rows_at(instant_ms))
     lake: Any = StubLake([])
-    plan = share_as_of(lake, "g", 1, None, 0, through_cluster=True)
+    plan = share_as_of(lake, "g", 1, {}, 0, through_cluster=True)
     assert plan is not None
     found = {row["topic"]: (row["topic_id"], row["committed_offset"], row["outcome"]) for row in plan.to_pylist()}
     assert found == {"orders": ("id-2", 45, "unchanged"), "payments": ("id-3", 41, "planned")}

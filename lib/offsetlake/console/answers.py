@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -17,9 +17,11 @@ from offsetlake.lake.definitions import LAKE_VERSION
 from offsetlake.lake.history_files import ALL_RUNS, history_files
 from offsetlake.lake.lake import Lake
 from offsetlake.location.locate import LakeLocation
+from offsetlake.pipeline.changes.reset import as_of
 from offsetlake.queries import questions
+from offsetlake.queries.exploring.before_change import start_of_change
 from offsetlake.queries.exploring.changes import Changes, classified
-from offsetlake.queries.exploring.commits import Filters, commits_page, matching, parse_position
+from offsetlake.queries.exploring.commits import Filters, commits_page, matching
 from offsetlake.queries.exploring.group_state import Row, expiry, group_at, group_now
 from offsetlake.queries.exploring.keys import Key
 from offsetlake.queries.exploring.names import KINDS, Names, committed_to, events_by, members_by_client, memberships
@@ -30,8 +32,10 @@ from offsetlake.queries.exploring.step import Step, step
 from offsetlake.queries.exploring.steps import key_steps, steps_of_few
 from offsetlake.queries.exploring.timeline import Timeline, Timelines
 from offsetlake.queries.history.as_of import offsets_as_of
+from offsetlake.queries.history.before import LogPosition, instant_before, parse_position
 from offsetlake.queries.history.diff import diff, diff_by_group
 from offsetlake.rules.policy import RetentionPolicy
+from offsetlake.util.times import now_ms
 
 MAX_NOTABLE = 20
 MAX_FOUND = 8
@@ -40,6 +44,21 @@ _DECIDING = ("offset_commits", "transaction_markers", "alterations", "tombstones
 _MAX_SHARED_RECORDS = 1 << 18  # of a group; their changes take about 5 MB
 
 T = TypeVar("T")
+
+
+class BeforeChange(NamedTuple):
+    """The offsets of a topic from before a change.
+
+    | Field    | Description |
+    |----------|-------------|
+    | position | The first record of the change. |
+    | instant  | The instant just before it, ms since the epoch; None if the offsets at no instant are the same. |
+    | rows     | The plan that restores them, as `pipeline.changes.reset.as_of`. |
+    """
+
+    position: LogPosition
+    instant: int | None
+    rows: pa.Table
 
 
 class Answers:
@@ -183,6 +202,19 @@ class Answers:
         return self._kept(
             "step", state, visitor, lambda lake: step(lake, state.group, *offset, *position, changes.of(*offset))
         )
+
+    def before_change(self, state: PageState, visitor: Visitor, found: Step) -> BeforeChange:
+        """Return the plan that restores the offsets of the topic from before a step that took effect."""
+        of_group = self._group_changes(state, visitor)
+
+        def query(lake: Lake) -> BeforeChange:
+            start = start_of_change(lake, found.record, of_group)
+            appended = None if found.change is None else found.change["effective_timestamp"]
+            instant = None if appended is None else instant_before(lake, start, state.group, appended)
+            place, scope = {state.group: start.log_partition}, {state.topic: None}
+            return BeforeChange(start, instant, as_of(lake, place, start, scope, now_ms()))
+
+        return self._kept("before change", state, visitor, query)
 
     def _changes(self, state: PageState, visitor: Visitor) -> Changes[PackedInts]:
         """Return the changes of a partition, or of the whole group, which its charts and explanations share."""

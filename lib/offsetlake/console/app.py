@@ -69,7 +69,7 @@ def application(
     answers, lake = Answers(location), str(location)
     app.state.answers = answers
     groups.add_routes(app, answers, lake, policy)
-    steps.add_routes(app, answers, lake)
+    steps.add_routes(app, answers, lake, source)
     search.add_routes(app, answers, lake)
     changes.add_routes(app, bench, source)
     what_if.add_routes(app, answers, lake, policy, source)

@@ -180,6 +180,18 @@ def lake_options(source: Sequence[str]) -> list[str]:
     return [option for option in source if option.startswith(_LAKE_OPTIONS)]
 
 
+def change_command(words: Sequence[str], source: Sequence[str], *, execute: bool = False) -> str:
+    """Return the command of a change; the names after `--` in its words are its arguments, at its end.
+
+    Readers append `--execute` to the command of a plan, so `--` is left out unless a name begins with a minus.
+    """
+    end = words.index("--") if "--" in words else len(words)
+    names = words[end + 1 :]
+    separator = ["--"] if names and (execute or any(name.startswith("-") for name in names)) else []
+    options = [*source, *(["--execute"] if execute else [])]
+    return shlex.join(["offsetlake", *words[:end], *options, *separator, *names])
+
+
 def command_line(*words: str, **options: str | int | None) -> str:
     """Return an `offsetlake` command, quoted for a shell; options that are None are omitted."""
     given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value is not None]

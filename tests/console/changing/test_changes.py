@@ -1,5 +1,6 @@
 """Changes of offsets in the console, on a log that offsetlake owns: the plan, its execution, and the undo."""
 
+import json
 import re
 import shlex
 import shutil
@@ -14,6 +15,7 @@ import pytest
 
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.serving.console import console_of
+from offsetlake.cli.example_log import write
 from offsetlake.console.changing import workbench
 from offsetlake.console.changing.workbench import Stage, Workbench, await_changes
 from offsetlake.errors import LogUnavailable
@@ -21,7 +23,9 @@ from offsetlake.lake.lake import Lake
 from offsetlake.location.locate import locate
 from offsetlake.log.address import LogAddress
 from offsetlake.log.cluster.connection import KafkaConnection
+from offsetlake.pipeline import runner
 from offsetlake.queries import questions
+from support.command_line import Run
 from support.console.changes import commit, copied, example, form_token, result, submit
 from support.console.served import Page, gate, get, post, running, served
 from support.console.visitors import acl_file, tokens_of
@@ -154,32 +158,83 @@ def test_each_form_makes_the_change_of_its_command(
     assert offsets(tmp_path) == {name: value for name, value in (NOW | changed).items() if value is not None}
 
 
-def test_the_page_of_a_step_leads_to_the_offsets_before_it(port: int, tmp_path: Path) -> None:
-    group = Page(get(port, "/partition?group=billing&topic=orders&partition=0").text)
-    step = next(target for target in group.links.values() if target.startswith("/step?"))
-    address = Page(get(port, step).text).links["Return to these offsets"]
-    form = {a["name"]: a.get("value") for _, a in Page(get(port, address).text).tags if a.get("name")}
-    shown = ("kind", "group", "topic", "at")
-    address, _ = submit(port, "/change", form_token(port), {name: form[name] for name in shown})
-    submit(port, f"{address}/execute", form_token(port), {})
-    assert offsets(tmp_path) == NOW | {"orders:0": 990}
+def newest_step(port: int) -> Page:
+    """Return the page of the newest commit of billing in orders:0, which moved the offset from 990 to 1120."""
+    partition = Page(get(port, "/partition?group=billing&topic=orders&partition=0").text)
+    return Page(get(port, next(target for target in partition.links.values() if target.startswith("/step?"))).text)
 
 
-def test_the_page_of_a_step_leads_to_a_reset_of_its_partition_alone(port: int, tmp_path: Path) -> None:
-    group = Page(get(port, "/partition?group=billing&topic=orders&partition=0").text)
-    step = next(target for target in group.links.values() if target.startswith("/step?"))
-    page = Page(get(port, Page(get(port, step).text).links["reset only this partition"]).text)
-    form = {a["name"]: a.get("value") for _, a in page.tags if a.get("name") and a.get("type") != "radio"}
-    (strategy,) = [a["value"] for _, a in page.tags if a.get("name") == "strategy" and "checked" in a]
-    address, _ = submit(
-        port,
-        "/change",
-        form_token(port),
-        {name: form[name] for name in form if name in ("kind", "group", "topic", "partitions", "value")}
-        | {"strategy": strategy},
-    )
+def entered(port: int, address: str) -> dict[str, object]:
+    """Return what the fields of the form of a restore contain."""
+    fields = {a["name"]: a.get("value") for _, a in Page(get(port, address).text).tags if a.get("name")}
+    return {str(name): fields[name] for name in ("kind", "group", "topic", "partitions", "at", "before")}
+
+
+@pytest.mark.parametrize("link", ["Return to these offsets", "Return this partition to its offset"])
+def test_the_page_of_a_step_leads_to_the_offsets_before_it(port: int, tmp_path: Path, link: str) -> None:
+    commit(tmp_path, "billing", "orders", 1, 950)
+    step = newest_step(port)
+    address, _ = submit(port, "/change", form_token(port), entered(port, step.links[link]))
     submit(port, f"{address}/execute", form_token(port), {})
-    assert offsets(tmp_path) == NOW | {"orders:0": 990}
+    # Partition 1 had its first offset only after this step.
+    assert offsets(tmp_path) == NOW | {"orders:0": 990, "orders:1": 950}
+
+
+def accident(folder: Path, second: float = 3700) -> None:
+    """Commit in three partitions, and then, without members, set back the offset of the first one."""
+    commits = [(3600, 0, 1200), (3601, 1, 70), (3602, 1, 1005), (second, 2, 40), (second, 1, 1010), (second, 0, 5)]
+    write(folder / "log", [(at, "billing", "orders", partition, offset) for at, partition, offset in commits])
+    runner.catch_up(Lake.create(folder / "lake"), LogAddress(folder / "log"), lambda _: None)
+
+
+def step_of(port: int, partition: int, offset: int) -> Page:
+    """Return the page of the commit of an offset."""
+    rows = Page(get(port, f"/partition?group=billing&topic=orders&partition={partition}").text)
+    (record,) = [row[0] for row in rows.rows if row[2] == f"{offset:,}"]
+    return Page(get(port, rows.links[record]).text)
+
+
+@pytest.mark.parametrize("second", [3700, 3602])
+def test_commits_of_other_partitions_before_an_accident_are_kept(port: int, tmp_path: Path, second: int) -> None:
+    """Those of the same millisecond, too; the plan on the page, of the form and of the commands is the same."""
+    accident(tmp_path, second)
+    page = step_of(port, 0, 5)
+    before = NOW | {"orders:0": 5, "orders:1": 1010, "orders:2": 40}
+    assert offsets(tmp_path) == before
+    plan = [row for row in page.rows if len(row) == 6]
+    assert plan == [
+        ["orders:0", "5", "1,200", "+1,195", "planned", ""],
+        ["orders:1", "1,010", "1,010", "0", "unchanged", ""],
+        ["orders:2", "40", "40", "0", "unchanged", ""],
+    ]
+    address, _ = submit(port, "/change", form_token(port), entered(port, page.links["Return to these offsets"]))
+    submit(port, f"{address}/execute", form_token(port), {})
+    assert offsets(tmp_path) == before | {"orders:0": 1200}
+
+
+@pytest.mark.parametrize("second", [3700, 3602])
+def test_the_commands_of_a_step_restore_what_its_plan_shows(port: int, tmp_path: Path, run: Run, second: int) -> None:
+    accident(tmp_path, second)
+    page = step_of(port, 0, 5)
+    commands = [str(a["data-copy"]) for _, a in page.tags if a.get("data-copy", "").startswith("offsetlake restore ")]
+    assert len(commands) == 2
+    for command in commands:
+        code, out, err = run(*shlex.split(f"{command} --format json --log {tmp_path / 'log'}")[1:])
+        assert code == 0, err
+        rows = {
+            row["partition"]: (row["outcome"], row["committed_offset"]) for row in map(json.loads, out.splitlines())
+        }
+        assert rows[0] == ("planned", 1200)
+        assert {outcome for partition, (outcome, _) in rows.items() if partition} <= {"unchanged"}
+    assert len(rows) == 3
+
+
+def test_a_change_of_several_offsets_is_undone_as_one(port: int, tmp_path: Path) -> None:
+    """A tool sets all partitions in one request, in one millisecond."""
+    write(tmp_path / "log", [(3600, "billing", "orders", partition, 3) for partition in (0, 1)])
+    runner.catch_up(Lake.create(tmp_path / "lake"), LogAddress(tmp_path / "log"), lambda _: None)
+    plan = [row[:3] for row in step_of(port, 1, 3).rows if len(row) == 6]
+    assert plan == [["orders:1", "3", "900"], ["orders:0", "3", "1,120"]]
 
 
 def test_deleted_offsets_are_restored(port: int, tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ import pytest
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.exploring import commits as module
-from offsetlake.queries.exploring.commits import Filters, commits_page, matching, parse_position
+from offsetlake.queries.exploring.commits import Filters, commits_page, matching
 from offsetlake.queries.exploring.keys import Key
+from offsetlake.queries.history.before import parse_position
 from offsetlake.queries.history.key_history import DETAILS
 from offsetlake.queries.questions import history
 from support.oracle.log_reader import LogRecord

@@ -16,6 +16,7 @@ from offsetlake.pipeline.changes.cleanup import plan_cleanup
 from offsetlake.pipeline.changes.restore import restore_as_of, restore_run
 from offsetlake.pipeline.changes.targets import Scope
 from offsetlake.pipeline.runner import Plan
+from offsetlake.queries.history.before import parse_position
 from offsetlake.util.times import now_ms, to_ms
 
 KINDS: Mapping[str, str] = {
@@ -85,19 +86,12 @@ def read_form(form: Submission, log: LogAddress) -> ChangeRequest:
         return _undo(_number(form, "run", "the number of a run", 1), log)
     if kind not in KINDS:
         raise BadRequest(f"Invalid kind of change {kind!r}: expected one of {', '.join(KINDS)}.")
-    words = (kind, *((f"--topic={topic}",) if topic and kind != "reset" else ()))
+    words = (kind, *((f"--topic={topic}",) if topic else ()))
     if kind == "reset":
         return _reset(form, group, log)
     if kind == "restore":
-        at = form.text("at")
-        as_of = to_ms(at)
-        words = (*words, f"--as-of={at}")
-
-        def plan(lake: Lake) -> pa.Table:
-            through_cluster = log.connection is not None
-            return restore_as_of(lake, group, as_of, topic or None, now_ms(), None, through_cluster=through_cluster)
-
-    elif kind == "undelete":
+        return _restore(form, group, log)
+    if kind == "undelete":
 
         def plan(lake: Lake) -> pa.Table:
             return resets.undelete(lake, group, topic or None, now_ms())
@@ -109,6 +103,20 @@ def read_form(form: Submission, log: LogAddress) -> ChangeRequest:
 
     table = "tombstones" if kind == "cleanup" else "alterations"
     return ChangeRequest(f"Group {group}", table, group, ((*words, "--", group),), job=kind, plan=plan)
+
+
+def _restore(form: Submission, group: str, log: LogAddress) -> ChangeRequest:
+    """Return the request of offsets at an instant, or from before the record at a log position."""
+    at, before, topic, partitions = (form.text(name) for name in ("at", "before", "topic", "partitions"))
+    if bool(at) == bool(before):
+        raise BadRequest("Specify which offsets: those of a time, or those from before a record.")
+    moment, scope = to_ms(at) if at else parse_position(before), _scope(topic, partitions)
+
+    def plan(lake: Lake) -> pa.Table:
+        return restore_as_of(lake, group, moment, scope, now_ms(), None, through_cluster=log.connection is not None)
+
+    words = ("restore", f"--as-of={at}" if at else f"--before={before}", *_topic_option(topic, partitions))
+    return ChangeRequest(f"Group {group}", "alterations", group, ((*words, "--", group),), job="restore", plan=plan)
 
 
 def _undo(run: int, log: LogAddress) -> ChangeRequest:
@@ -140,10 +148,14 @@ def _reset(form: Submission, group: str, log: LogAddress) -> ChangeRequest:
         with nullcontext() if connection is None else connection.admin() as admin:
             return resets.reset(lake, request, admin, now_ms())
 
-    of_topic = f"--topic={topic}" + (f":{partitions.replace(' ', '')}" if partitions else "")
     has_value = strategy == "to_datetime" or strategy in resets.NUMBERED
-    words = ("reset", of_topic if topic else "--all-topics", f"{flag}={value}" if has_value else flag)
+    of_topics = _topic_option(topic, partitions) or ("--all-topics",)
+    words = ("reset", *of_topics, f"{flag}={value}" if has_value else flag)
     return ChangeRequest(f"Group {group}", "alterations", group, ((*words, "--", group),), job="reset", plan=plan)
+
+
+def _topic_option(topic: str, partitions: str) -> tuple[str, ...]:
+    return (f"--topic={topic}" + (f":{partitions.replace(' ', '')}" if partitions else ""),) if topic else ()
 
 
 def _scope(topic: str, partitions: str) -> Scope:

@@ -1,6 +1,5 @@
 """Changes of offsets: the form, the plan, its execution, and the undo."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated
@@ -14,7 +13,7 @@ from offsetlake.console.changing.forms import KINDS, OF_CLUSTER, STRATEGIES, rea
 from offsetlake.console.changing.workbench import Stage, Work, Workbench
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import EnteredTimes, Instant, Text
-from offsetlake.console.state import PAGE_ROWS, PageState, at_base, lake_options
+from offsetlake.console.state import PAGE_ROWS, PageState, at_base, change_command, lake_options
 from offsetlake.errors import BadRequest
 
 _OF_LAKE = {"reject"}
@@ -22,9 +21,16 @@ _OF_LAKE = {"reject"}
 
 
 def _entries(
-    at: Instant = "", topic: Text = "", partitions: Text = "", strategy: Text = "", value: Text = ""
+    at: Instant = "",
+    before: Text = "",
+    topic: Text = "",
+    partitions: Text = "",
+    strategy: Text = "",
+    value: Text = "",
 ) -> dict[str, str]:
-    return {"at": at, "topic": topic, "partitions": partitions, "strategy": strategy, "value": value}
+    return {
+        "at": at, "before": before, "topic": topic, "partitions": partitions, "strategy": strategy, "value": value,
+    }  # fmt: skip
 
 
 _Entries = Annotated[dict[str, str], Depends(_entries)]
@@ -90,7 +96,7 @@ def _form(
     bench: Workbench, state: PageState, kind: str, entries: Mapping[str, str], source: Sequence[str], message: str = ""
 ) -> Response:
     """Return the form of a kind of change, with entries in its fields, and why they were refused."""
-    command = shlex.join(["offsetlake", kind, state.group, *source])
+    command = change_command((kind, "--", state.group), source)
     response = page_response(
         "change_form.html", state, command, kind=kind, kinds=KINDS, strategies=_strategies(bench), entries=entries,
         message=message, log_problem=bench.log_problem(),
@@ -124,8 +130,6 @@ def _found(bench: Workbench, id_: str, visitor: Visitor) -> Work:
 
 
 def _command(words: Sequence[str], source: Sequence[str], *, is_executed: bool) -> str:
-    """Return a command with its options before the names of groups, which follow `--`."""
-    options = lake_options(source) if words[0] in _OF_LAKE else [*source]
-    options += ["--execute"] if is_executed and words[0] in KINDS else []
-    end = words.index("--") if "--" in words else len(words)
-    return shlex.join(["offsetlake", *words[:end], *options, *words[end:]])
+    """Return the command of a change with the options that it needs, and `--execute` if it was executed."""
+    options = lake_options(source) if words[0] in _OF_LAKE else source
+    return change_command(words, options, execute=is_executed and words[0] in KINDS)

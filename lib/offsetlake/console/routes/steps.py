@@ -1,8 +1,8 @@
 """The page that explains one step of an offset, and the data of the charts."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from glob import escape
-from shlex import quote
 from typing import Any
 
 import pyarrow as pa
@@ -10,18 +10,21 @@ from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse
 
 from offsetlake.console.access import Reader
-from offsetlake.console.answers import Answers
+from offsetlake.console.answers import Answers, BeforeChange
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import Partition, Text, Times
-from offsetlake.console.state import command_line
+from offsetlake.console.state import PageState, change_command, command_line
 from offsetlake.console.words import author, consequence, group_words, headline, meaning
 from offsetlake.lake.sql.engine import quoted
 from offsetlake.queries.exploring.series import Series
 from offsetlake.util.times import to_iso
 
+_MAX_PREVIEWED = 50
 
-def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
-    """Add the routes to an application; commands on the pages name `lake`."""
+
+def add_routes(app: FastAPI, answers: Answers, lake: str, source: Sequence[str]) -> None:
+    """Add the routes to an application; commands on the pages name `lake`, those of changes the options `source`."""
+    options = [*source] or [f"--lake={lake}"]
 
     @app.get("/step")
     def step(visitor: Reader, times: Times, group: Text, topic: Text, partition: Partition, record: Text) -> Response:
@@ -33,7 +36,6 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
             f"group_id = {quoted(group)} AND topic = {quoted(topic)} AND partition = {partition} "
             f"AND log_partition = {found.record['log_partition']} AND log_offset = {found.record['log_offset']}"
         )
-        before = found.before["log_timestamp"] if found.before else None
         return page_response(
             "step.html",
             shown,
@@ -44,15 +46,41 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
             meaning=meaning(found),
             author=author(found),
             group_words=group_words(found),
-            restore=None
-            if before is None or not change
-            else f"{command_line('restore', topic=topic, as_of=to_iso(before), lake=lake)} -- {quote(escape(group))}",
+            restoring=None if old is None else _restoring(answers.before_change(shown, visitor, found), shown, options),
         )
 
     @app.get("/series")
     def series(visitor: Reader, times: Times, group: Text, topic: Text, partition: Partition) -> Response:
         shown = replace(times, group=group, topic=topic, partition=partition)
         return JSONResponse(_charts(answers.series(shown, visitor)))
+
+
+def _restoring(before: BeforeChange, state: PageState, source: Sequence[str]) -> dict[str, Any]:
+    """Return the plan that restores the offsets from before a change, and commands and forms for it.
+
+    The partition of the page is first, then those whose offsets would change.
+    """
+    rows = before.rows.to_pylist()
+    rows.sort(key=lambda row: (row["partition"] != state.partition, row["outcome"] == "unchanged", row["partition"]))
+    at = "" if before.instant is None else to_iso(before.instant)
+    moment = {"at": at} if at else {"before": str(before.position)}
+    option = f"--as-of={at}" if at else f"--before={before.position}"
+    form = {"kind": "restore", "group": state.group, "topic": state.topic, **moment}
+
+    def command(topic: str) -> str:
+        return change_command(("restore", option, f"--topic={topic}", "--", escape(state.group)), source)
+
+    return {
+        "at": at,
+        "position": str(before.position),
+        "rows": rows[:_MAX_PREVIEWED],
+        "total": len(rows),
+        "changed": sum(row["outcome"] != "unchanged" for row in rows),
+        "of_partition": command(f"{state.topic}:{state.partition}"),
+        "of_topic": command(state.topic),
+        "partition_form": form | {"partitions": str(state.partition)},
+        "topic_form": form,
+    }
 
 
 def _charts(series: Series) -> dict[str, Any]:

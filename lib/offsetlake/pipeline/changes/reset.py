@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
@@ -14,6 +13,7 @@ from offsetlake.pipeline.changes.alterations import OFFSET, Strategy, plan_alter
 from offsetlake.pipeline.changes.group_selection import groups_like, groups_named, select_groups
 from offsetlake.pipeline.changes.live import Live
 from offsetlake.queries.history.as_of import offsets_as_of
+from offsetlake.queries.history.before import LogPosition, offsets_before
 from offsetlake.queries.history.deleted import deleted_offsets, done_by, groups_in_history
 from offsetlake.rules import strategies
 from offsetlake.rules.reduction import KEY
@@ -34,19 +34,50 @@ def undo(lake: Lake, run_id: int, now: int, live: Live | None = None) -> pa.Tabl
     return plan_alterations(select_groups(lake, places), wanted, strategy, now, expected, live)
 
 
-def as_of(lake: Lake, pattern: str, timestamp: int, topic: str | None, now: int, live: Live | None = None) -> pa.Table:
-    """Plan to restore the offsets of groups at a time; offsets that were committed only later do not change."""
-    places = groups_in_history(lake, pattern)
-    then = pa.concat_tables([targets.from_history(offsets_as_of(lake, timestamp, name, topic)) for name in places])
-    groups = select_groups(lake, places)
-    stored = groups.rows("offsets", OFFSET)
-    if topic is not None:
-        stored = stored.filter(pc.equal(stored["topic"], topic))
+def as_of(
+    lake: Lake,
+    places: Mapping[str, int],
+    moment: int | LogPosition,
+    scope: targets.Scope,
+    now: int,
+    live: Live | None = None,
+) -> pa.Table:
+    """Plan to restore the offsets of groups at a moment; offsets that were committed only later do not change.
+
+    Args:
+        lake: The lake.
+        places: The log partition of each group.
+        moment: An instant in ms since the epoch, or the position of the record from before which the offsets are.
+        scope: The topics and partitions; all if empty.
+        now: The commit timestamp in ms since the epoch.
+        live: How groups with members are changed; None if they are not.
+
+    Raises:
+        BadRequest: The moment is before history, or the position is not in the log partition of a group.
+    """
+    then = targets.in_scope(pa.concat_tables([_offsets_at(lake, moment, *place) for place in places.items()]), scope)
+    groups = select_groups(lake, {**places})
+    stored = targets.in_scope(groups.rows("offsets", OFFSET), scope)
     later = stored.filter(pa.array(rows_in(stored, then, KEY) < 0))
     wanted = pa.concat_tables(
-        [then, targets.unchanged(later, "the group had no offset at that time: it does not change")]
+        [
+            targets.from_history(then),
+            targets.unchanged(later, "the group had no offset at that time: it does not change"),
+        ]
     )
-    return plan_alterations(groups, wanted, Strategy("as_of", to_iso(timestamp)), now, live=live)
+    evidence = f"before {moment}" if isinstance(moment, LogPosition) else to_iso(moment)
+    return plan_alterations(groups, wanted, Strategy("as_of", evidence), now, live=live)
+
+
+def _offsets_at(lake: Lake, moment: int | LogPosition, group_id: str, log_partition: int) -> pa.Table:
+    if not isinstance(moment, LogPosition):
+        return offsets_as_of(lake, moment, group_id)
+    if moment.log_partition != log_partition:
+        raise BadRequest(
+            f"The position {moment} is in log partition {moment.log_partition}, but the records of group {group_id} "
+            f"are in log partition {log_partition}: `offsetlake history` shows their positions."
+        )
+    return offsets_before(lake, moment, group_id)
 
 
 def undelete(lake: Lake, pattern: str, topic: str | None, now: int) -> pa.Table:

@@ -7,6 +7,9 @@ from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.changes import reset as offset_resets
 from offsetlake.pipeline.changes import share_groups
 from offsetlake.pipeline.changes.live import Live
+from offsetlake.pipeline.changes.targets import Scope
+from offsetlake.queries.history.before import LogPosition
+from offsetlake.queries.history.deleted import groups_in_history
 
 
 def restore_run(lake: Lake, run_id: int, now: int, live: Live | None, *, through_cluster: bool) -> pa.Table:
@@ -22,12 +25,25 @@ def restore_run(lake: Lake, run_id: int, now: int, live: Live | None, *, through
 
 
 def restore_as_of(
-    lake: Lake, pattern: str, timestamp: int, topic: str | None, now: int, live: Live | None, *, through_cluster: bool
+    lake: Lake,
+    pattern: str,
+    moment: int | LogPosition,
+    scope: Scope,
+    now: int,
+    live: Live | None,
+    *,
+    through_cluster: bool,
 ) -> pa.Table:
-    """Plan to restore the offsets of groups at a time; raise BadRequest if no group matches the pattern."""
-    of_share_groups = share_groups.share_as_of(lake, pattern, timestamp, topic, now, through_cluster=through_cluster)
+    """Plan to restore the offsets of groups at an instant, or from before the record at a log position.
+
+    Start offsets of share groups are restored as of an instant only, because their state is in another log.
+    Raises BadRequest if no group matches the pattern.
+    """
+    of_share_groups = None
+    if not isinstance(moment, LogPosition):
+        of_share_groups = share_groups.share_as_of(lake, pattern, moment, scope, now, through_cluster=through_cluster)
     try:
-        committed = offset_resets.as_of(lake, pattern, timestamp, topic, now, live)
+        committed = offset_resets.as_of(lake, groups_in_history(lake, pattern), moment, scope, now, live)
     except BadRequest:
         if of_share_groups is None:
             raise

@@ -58,7 +58,7 @@ def reset_share_group(lake: Lake, request: Reset, admin: "ClusterAdmin | None", 
 
 
 def share_as_of(
-    lake: Lake, pattern: str, timestamp: int, topic: str | None, now: int, *, through_cluster: bool
+    lake: Lake, pattern: str, timestamp: int, scope: targets.Scope, now: int, *, through_cluster: bool
 ) -> pa.Table | None:
     """Plan to restore the start offsets of share groups at a time; None if no share group matches the pattern.
 
@@ -78,9 +78,9 @@ def share_as_of(
     later = stored.filter(pa.array(~among(stored, known, KEY)))
     none = pa.nulls(later.num_rows, pa.int64())
     note = pa.repeat(pa.scalar(_DECIDED_LATER), later.num_rows)
-    wanted = pa.concat_tables([_wanted(known), _wanted(later, requested_offset=none, note=note)])
-    if topic is not None:
-        wanted = wanted.filter(pc.equal(wanted["topic"], topic))
+    wanted = targets.in_scope(
+        pa.concat_tables([_wanted(known), _wanted(later, requested_offset=none, note=note)]), scope
+    )
     return _plan(groups, stored, wanted, Strategy("as_of", to_iso(timestamp)), now, through_cluster=through_cluster)
 
 

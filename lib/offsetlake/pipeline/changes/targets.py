@@ -1,6 +1,7 @@
 """The offsets that `reset`, `restore` and `undelete` set: tables for `plan_alterations`."""
 
-from collections.abc import Callable, Collection, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +36,7 @@ WANTED = pa.schema(
     ]
 )
 
+_TOPIC = re.compile(r"(?P<topic>[^:]+)(:(?P<partitions>[0-9]{1,9}(,[0-9]{1,9})*))?")
 _LOST = "the previous commit is older than history"
 
 Scope = Mapping[str, Collection[int] | None]
@@ -75,6 +77,33 @@ def committed_offsets(groups: GroupSelection, group_id: str) -> pa.Table:
     """Return the key and the committed offset of each offset of a group."""
     stored = groups.rows("offsets", OFFSET)
     return stored.filter(pc.equal(stored["group_id"], group_id)).select([*KEY, "committed_offset"])
+
+
+def parse_scope(texts: Iterable[str]) -> dict[str, list[int] | None]:
+    """Return the scope of texts such as `orders` and `orders:0,1`; raise BadRequest for other texts."""
+    scope: dict[str, list[int] | None] = {}
+    for text in texts:
+        match = _TOPIC.fullmatch(text)
+        if match is None or match["topic"] in scope:
+            raise BadRequest(f"Invalid --topic {text!r}: expected TOPIC or TOPIC:0,1,2, and each topic once.")
+        scope[match["topic"]] = (
+            [int(number) for number in match["partitions"].split(",")] if match["partitions"] else None
+        )
+    return scope
+
+
+def in_scope(rows: pa.Table, scope: Scope) -> pa.Table:
+    """Return the rows about topics and partitions of a scope, by their columns `topic` and `partition`."""
+    if not scope:
+        return rows
+    chosen = pa.scalar(value=False)
+    for topic, partitions in scope.items():
+        is_chosen = pc.equal(rows["topic"], topic)
+        if partitions is not None:
+            numbers = pa.array([*partitions], rows["partition"].type)
+            is_chosen = pc.and_(is_chosen, pc.is_in(rows["partition"], value_set=numbers))
+        chosen = pc.or_(chosen, is_chosen)
+    return rows.filter(chosen)
 
 
 def by_strategy(now: pa.Table, group_id: str, scope: Scope, compute: Compute, ends: LogEndLookup) -> pa.Table:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.errors import BadRequest
 from offsetlake.lake.files import active_files
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.exploring.keys import Key
+from offsetlake.queries.history.before import parse_position
 from offsetlake.queries.history.key_history import KeyHistory
 from offsetlake.queries.questions import key_history
 
@@ -17,7 +17,7 @@ EVENTS = ("commit", "reset_back", "tombstone")
 MAX_KEPT = 100_000
 """The number of rows, which take about 5 MB, that `matching` returns at most."""
 
-_MAX_OFFSET, _MAX_PARTITION = 2**44, 2**31 - 1
+_MAX_OFFSET = 2**44
 _FIRST_CONTEXT = 20  # records before a page, among which is the one whose offset was in force before it
 _FIRST_SPAN = 1 << 16  # log offsets that are searched for the records of a page at first
 _GROWTH = 4
@@ -64,14 +64,6 @@ class Filters:
             names = (pc.utf8_lower(authors[name]) for name in ("principal", "client_id"))
             rows = rows.filter(pc.or_kleene(*(pc.match_substring(name, self.who.lower()) for name in names)))
         return rows
-
-
-def parse_position(text: str) -> tuple[int, int]:
-    """Return log partition and log offset of a position such as `9:1234`; raise BadRequest for other texts."""
-    partition, colon, offset = text.partition(":")
-    if not (colon and partition.isdecimal() and offset.isdecimal() and text.isascii()) or len(text) > 30:
-        raise BadRequest(f"Invalid log position {text!r}: expected LOG_PARTITION:LOG_OFFSET, such as 9:1234.")
-    return min(int(partition), _MAX_PARTITION), min(int(offset), _MAX_OFFSET)
 
 
 def matching(lake: Lake, key: Key, filters: Filters) -> pa.Table | None:

@@ -12,6 +12,8 @@ from offsetlake.pipeline.changes import reset as offset_resets
 from offsetlake.pipeline.changes.cleanup import plan_cleanup
 from offsetlake.pipeline.changes.live import Live
 from offsetlake.pipeline.changes.restore import restore_as_of, restore_run
+from offsetlake.pipeline.changes.targets import parse_scope
+from offsetlake.queries.history.before import parse_position
 from offsetlake.util.times import now_ms, to_ms
 
 if TYPE_CHECKING:
@@ -66,6 +68,7 @@ def cleanup(
     "offsetlake reset billing --all-topics --shift-by -100 --lake example/lake --execute",
     "offsetlake restore --run 7 --lake example/lake --execute",
     "offsetlake restore billing --as-of 2026-01-31T14:00:05 --lake example/lake",
+    "offsetlake restore billing --before 9:3 --topic orders:0 --lake example/lake",
 )
 def restore(
     context: CommandContext,
@@ -76,32 +79,45 @@ def restore(
         str | None,
         typer.Option("--as-of", metavar="TIME", help="Restore the offsets of this time: ms or ISO 8601."),
     ] = None,
+    before: Annotated[
+        str | None,
+        typer.Option(
+            "--before",
+            metavar="P:N",
+            help="Restore the offsets from before the record at this log position, as `history` shows it.",
+        ),
+    ] = None,
     run: Annotated[
         int | None, typer.Option("--run", metavar="N", help="Undo run N: restore the offsets from before it.")
     ] = None,
-    topic: TopicOption = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="TOPIC[:P,...]", help="Only this topic or these partitions; can be repeated."),
+    ] = None,
     live: LiveOption = False,
     execute: ExecuteOption = False,
 ) -> None:
-    """Restore offsets as of a time, or from before a run that reset, cleaned up or expired them.
+    """Restore offsets as of a time, from before a record, or from before a run that reset, cleaned up or expired them.
 
-    Offsets that the group had not committed by then do not change. With --live, the members of a group that runs
-    continue from the restored offsets, whatever they have committed since; see `offsetlake reset --help`.
+    Several records can have the same time: --before tells them apart by their log positions. Offsets that the group had
+    not committed by then do not change. With --live, the members of a group that runs continue from the restored
+    offsets, whatever they have committed since; see `offsetlake reset --help`.
 
     Of share groups, the start offsets are restored, through their cluster. The delivery states of records are not.
     """
     rewind = live_changes(context, replaces_commits=True) if live else None
     through_cluster = context.log.connection is not None
-    if group is not None and as_of is not None and run is None:
-        name, as_of_ms = group, to_ms(as_of)
+    if group is not None and (as_of is None) != (before is None) and run is None:
+        name, scope = group, parse_scope(topic or ())
+        moment = parse_position(before) if before is not None else to_ms(str(as_of))
         plan: Plan = lambda lake: restore_as_of(  # noqa: E731
-            lake, name, as_of_ms, topic, now_ms(), rewind, through_cluster=through_cluster
+            lake, name, moment, scope, now_ms(), rewind, through_cluster=through_cluster
         )
-    elif run is not None and group is None and as_of is None and topic is None:
+    elif run is not None and group is None and as_of is None and before is None and not topic:
         run_id = run
         plan = lambda lake: restore_run(lake, run_id, now_ms(), rewind, through_cluster=through_cluster)  # noqa: E731
     else:
-        raise BadRequest("Specify what to restore: GROUP --as-of TIME, or --run N alone.")
+        raise BadRequest("Specify what to restore: GROUP --as-of TIME, GROUP --before P:N, or --run N alone.")
     change_offsets(context, "restore", "alterations", plan, ALTERATIONS_SHOWN, execute=execute)
 
 

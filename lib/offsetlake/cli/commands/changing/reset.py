@@ -1,6 +1,5 @@
 """`offsetlake reset`: the strategies of `kafka-consumer-groups --reset-offsets` by the same names, and one more."""
 
-import re
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -18,9 +17,8 @@ from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.changes.reset import Reset, compute_of
 from offsetlake.pipeline.changes.reset import reset as plan_reset
 from offsetlake.pipeline.changes.share_groups import reset_share_group
+from offsetlake.pipeline.changes.targets import parse_scope
 from offsetlake.util.times import duration_ms, now_ms, to_ms
-
-_TOPIC = re.compile(r"(?P<topic>[^:]+)(:(?P<partitions>[0-9]{1,9}(,[0-9]{1,9})*))?")
 
 _GroupArgument = Annotated[
     str | None, typer.Argument(metavar="[GROUP]", help="The group; optional if a file contains groups.")
@@ -178,12 +176,4 @@ def _scope(topics: list[str] | None, *, all_topics: bool) -> dict[str, list[int]
         raise BadRequest("--all-topics and --topic are mutually exclusive.")
     if not all_topics and not topics:
         return None
-    scope: dict[str, list[int] | None] = {}
-    for text in topics or ():
-        match = _TOPIC.fullmatch(text)
-        if match is None or match["topic"] in scope:
-            raise BadRequest(f"Invalid --topic {text!r}: expected TOPIC or TOPIC:0,1,2, and each topic once.")
-        scope[match["topic"]] = (
-            [int(number) for number in match["partitions"].split(",")] if match["partitions"] else None
-        )
-    return scope
+    return parse_scope(topics or ())
