@@ -21,4 +21,5 @@ def scratch(lake: Lake) -> Iterator[Lake]:
         try:
             yield Lake.create(copy)
         except OffsetlakeError as error:
-            raise type(error)(str(error).replace(str(copy), str(lake.location))) from error
+            error.args = (str(error).replace(str(copy), str(lake.location)),)
+            raise

@@ -88,9 +88,10 @@ def groups_like(lake: Lake, pattern: str) -> GroupSelection:
         known = pa.chunked_array([pa.array(sorted(log_partitions), pa.string())])
         names = known.filter(pa.array(like(known, pattern))).to_pylist()
     if not names:
+        suggestion = similar_group(lake, pattern)  # now: the lake can be a copy that is removed
         raise NotInLake(
             f"There is no group {pattern!r} in the lake {lake.location}: `offsetlake groups` lists all groups.",
-            lambda: similar_group(lake, pattern),
+            lambda: suggestion,
         )
     return select_groups(lake, {name: log_partitions[name] for name in names})
 
