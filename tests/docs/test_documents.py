@@ -48,6 +48,7 @@ NEEDS_SHARE_GROUPS = "needs a cluster with share groups; tests/e2e/test_live_sha
 ELSEWHERE = {
     "make setup ": "installs the environment that this test runs in",
     "make test": "runs this test",
+    "offsetlake --install-completion": "changes a start-up file; see tests/cli/test_completion.py",
     "make check ": "is the first part of `make test`",
     "make format ": "changes the checkout",
     "make docs ": "changes the checkout; tests/docs/test_generated_pages.py checks its result",

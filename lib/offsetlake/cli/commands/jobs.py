@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from offsetlake.cli import job_summary
+from offsetlake.cli.commands.completion import complete_group
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.options import (
     JOB_FORMAT,
@@ -111,7 +112,12 @@ def expire(
     ] = False,
     group: Annotated[
         str | None,
-        typer.Option("--group", metavar="PATTERN", help="With --what-if: only groups that match a shell pattern."),
+        typer.Option(
+            "--group",
+            metavar="PATTERN",
+            autocompletion=complete_group,
+            help="With --what-if: only groups that match a shell pattern.",
+        ),
     ] = None,
     compacted_by: Annotated[
         int | None,

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Concatenate, Literal, ParamSpec
 
 import typer
 
+from offsetlake.cli.commands.completion import complete_group, complete_topic
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.output import DEFAULT_ROWS
 
@@ -13,7 +14,7 @@ P = ParamSpec("P")
 Options = dict[str, Any]
 """Shared options: the annotation of each by its name."""
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
+app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="rich")
 
 JOBS, CHANGES, QUESTIONS = "Jobs", "Changing offsets: the plan first", "Questions"
 """The panels of commands in the help."""
@@ -102,9 +103,20 @@ ROWS: Options = {"limit": LimitOption, **FORMAT}
 
 GroupPatternOption = Annotated[
     str | None,
-    typer.Option("--group", metavar="PATTERN", help="Only groups that match a shell pattern: * ? \\[abc]."),
+    typer.Option(
+        "--group",
+        metavar="PATTERN",
+        help="Only groups that match a shell pattern: * ? \\[abc].",
+        autocompletion=complete_group,
+    ),
 ]
-TopicOption = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")]
+GroupOption = Annotated[
+    str | None,
+    typer.Option("--group", metavar="GROUP", help="Only this group.", autocompletion=complete_group),
+]
+TopicOption = Annotated[
+    str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.", autocompletion=complete_topic)
+]
 NowOption = Annotated[
     str | None,
     typer.Option(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from offsetlake.cli.commands.changing.plans import ALTERATIONS_SHOWN, TOMBSTONES_SHOWN, change_offsets
+from offsetlake.cli.commands.completion import complete_group, complete_topic
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.options import CHANGES, FORMAT, LAKE_AND_LOG, TopicOption, command
 from offsetlake.errors import BadRequest
@@ -28,7 +29,10 @@ LiveOption = Annotated[
 ]
 ExecuteOption = Annotated[bool, typer.Option("--execute", help="Execute the plan, and show the outcome.")]
 GroupArgument = Annotated[
-    str, typer.Argument(metavar="GROUP", help="A group, or a shell pattern of groups: * ? \\[abc].")
+    str,
+    typer.Argument(
+        metavar="GROUP", autocompletion=complete_group, help="A group, or a shell pattern of groups: * ? \\[abc]."
+    ),
 ]
 
 
@@ -73,7 +77,10 @@ def cleanup(
 def restore(
     context: CommandContext,
     group: Annotated[
-        str | None, typer.Argument(metavar="[GROUP]", help="A group, or a shell pattern; not with --run.")
+        str | None,
+        typer.Argument(
+            metavar="[GROUP]", autocompletion=complete_group, help="A group, or a shell pattern; not with --run."
+        ),
     ] = None,
     as_of: Annotated[
         str | None,
@@ -92,7 +99,12 @@ def restore(
     ] = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", metavar="TOPIC[:P,...]", help="Only this topic or these partitions; can be repeated."),
+        typer.Option(
+            "--topic",
+            metavar="TOPIC[:P,...]",
+            autocompletion=complete_topic,
+            help="Only this topic or these partitions; can be repeated.",
+        ),
     ] = None,
     live: LiveOption = False,
     execute: ExecuteOption = False,

@@ -10,6 +10,7 @@ from kazoo.client import KazooClient
 
 from offsetlake.cli.commands.changing.changes import ExecuteOption
 from offsetlake.cli.commands.changing.plans import show_outcomes
+from offsetlake.cli.commands.completion import complete_group
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.options import CHANGES, FORMAT, LAKE_AND_LOG, ZooKeeperConfigOption, command
 from offsetlake.cli.output import write_note
@@ -59,7 +60,10 @@ def export(
     pattern: Annotated[
         str | None,
         typer.Argument(
-            metavar="[PATTERN]", help="A group, or a shell pattern of groups. [dim]default: *[/]", show_default=False
+            metavar="[PATTERN]",
+            autocompletion=complete_group,
+            help="A group, or a shell pattern of groups. [dim]default: *[/]",
+            show_default=False,
         ),
     ] = None,
     zookeeper_config: ZooKeeperConfigOption = None,

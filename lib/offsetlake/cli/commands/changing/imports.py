@@ -9,6 +9,7 @@ import typer
 
 from offsetlake.cli.commands.changing.changes import ExecuteOption
 from offsetlake.cli.commands.changing.plans import ALTERATIONS_SHOWN, change_offsets
+from offsetlake.cli.commands.completion import complete_group
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.options import CHANGES, FORMAT, LAKE_AND_LOG, ZooKeeperConfigOption, command
 from offsetlake.cli.output import write_note
@@ -44,7 +45,13 @@ def import_(
         ),
     ],
     pattern: Annotated[
-        str, typer.Argument(metavar="[PATTERN]", help="A group, or a shell pattern of groups.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="[PATTERN]",
+            autocompletion=complete_group,
+            help="A group, or a shell pattern of groups.",
+            show_default=False,
+        ),
     ] = "*",
     zookeeper_config: ZooKeeperConfigOption = None,
     execute: ExecuteOption = False,

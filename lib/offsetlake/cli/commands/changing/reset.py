@@ -10,6 +10,7 @@ import typer
 
 from offsetlake.cli.commands.changing.changes import ExecuteOption, LiveOption, live_changes
 from offsetlake.cli.commands.changing.plans import ALTERATIONS_SHOWN, change_offsets, export_plan
+from offsetlake.cli.commands.completion import complete_group, complete_topic
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.options import CHANGES, FORMAT, LAKE_AND_LOG, command
 from offsetlake.errors import BadRequest
@@ -21,11 +22,19 @@ from offsetlake.pipeline.changes.targets import parse_scope
 from offsetlake.util.times import duration_ms, now_ms, to_ms
 
 _GroupArgument = Annotated[
-    str | None, typer.Argument(metavar="[GROUP]", help="The group; optional if a file contains groups.")
+    str | None,
+    typer.Argument(
+        metavar="[GROUP]", autocompletion=complete_group, help="The group; optional if a file contains groups."
+    ),
 ]
 _TopicOption = Annotated[
     list[str] | None,
-    typer.Option("--topic", metavar="TOPIC[:P,...]", help="The partitions to reset; can be repeated."),
+    typer.Option(
+        "--topic",
+        metavar="TOPIC[:P,...]",
+        autocompletion=complete_topic,
+        help="The partitions to reset; can be repeated.",
+    ),
 ]
 _AllTopicsOption = Annotated[
     bool, typer.Option("--all-topics", help="Reset all partitions that the group has offsets of.")
@@ -50,7 +59,10 @@ _FromFileOption = Annotated[
     str | None, typer.Option("--from-file", metavar="CSV", help="Read the offsets from an exported file.")
 ]
 _FromGroupOption = Annotated[
-    str | None, typer.Option("--from-group", metavar="GROUP", help="Copy the offsets of another group.")
+    str | None,
+    typer.Option(
+        "--from-group", metavar="GROUP", autocompletion=complete_group, help="Copy the offsets of another group."
+    ),
 ]
 _OnlyIfOption = Annotated[
     int | None,

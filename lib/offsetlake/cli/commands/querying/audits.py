@@ -6,9 +6,19 @@ from typing import Annotated, Literal
 import pyarrow as pa
 import typer
 
+from offsetlake.cli.commands.completion import complete_view
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.each_lake import each_lake
-from offsetlake.cli.commands.options import FLEET, LAKE, QUESTIONS, ROWS, GroupPatternOption, TopicOption, command
+from offsetlake.cli.commands.options import (
+    FLEET,
+    LAKE,
+    QUESTIONS,
+    ROWS,
+    GroupOption,
+    GroupPatternOption,
+    TopicOption,
+    command,
+)
 from offsetlake.cli.output import DEFAULT_IMPORTANCE, write, write_exact, write_note
 from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest
@@ -36,7 +46,10 @@ MIN_SLOW_SECONDS = 5  # a query of all groups that takes longer suggests --group
 def audit(
     context: CommandContext,
     view: Annotated[
-        str | None, typer.Argument(metavar="[VIEW]", help="The view. [dim]default: list all views[/]")
+        str | None,
+        typer.Argument(
+            metavar="[VIEW]", autocompletion=complete_view, help="The view. [dim]default: list all views[/]"
+        ),
     ] = None,
     group: GroupPatternOption = None,
     topic: TopicOption = None,
@@ -77,7 +90,7 @@ def diff(
     context: CommandContext,
     from_: Annotated[str, typer.Option("--from", metavar="TIME", help="The first time: ms or ISO 8601.")],
     to: Annotated[str, typer.Option("--to", metavar="TIME", help="The second time: ms or ISO 8601.")],
-    group: Annotated[str | None, typer.Option("--group", metavar="GROUP", help="Only this group.")] = None,
+    group: GroupOption = None,
     topic: TopicOption = None,
 ) -> None:
     """Compare the offsets at two times: show those that differ, and the difference."""

@@ -7,6 +7,7 @@ import pyarrow as pa
 import typer
 
 from offsetlake.cli import output
+from offsetlake.cli.commands.completion import complete_group, complete_topic
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.each_lake import each_lake
 from offsetlake.cli.commands.options import (
@@ -14,6 +15,7 @@ from offsetlake.cli.commands.options import (
     LAKE,
     QUESTIONS,
     ROWS,
+    GroupOption,
     GroupPatternOption,
     NowOption,
     TopicOption,
@@ -80,7 +82,7 @@ SinceOption = Annotated[
 @limited_memory()
 def offsets(
     context: CommandContext,
-    group: Annotated[str | None, typer.Option("--group", metavar="GROUP", help="Only this group.")] = None,
+    group: GroupOption = None,
     topic: TopicOption = None,
     as_of: AsOfOption = None,
 ) -> None:
@@ -139,8 +141,8 @@ def groups(
 @each_lake()
 def history(
     context: CommandContext,
-    group: Annotated[str, typer.Option("--group", metavar="GROUP", help="The group.")],
-    topic: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="The topic.")],
+    group: Annotated[str, typer.Option("--group", metavar="GROUP", autocompletion=complete_group, help="The group.")],
+    topic: Annotated[str, typer.Option("--topic", metavar="TOPIC", autocompletion=complete_topic, help="The topic.")],
     partition: Annotated[int, typer.Option("--partition", metavar="P", help="The partition.")],
     event: Annotated[
         Literal["commit", "reset_back", "tombstone"] | None,

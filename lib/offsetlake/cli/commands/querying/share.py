@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from offsetlake.cli.commands.completion import complete_topic
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.each_lake import each_lake
 from offsetlake.cli.commands.options import FLEET, LAKE, QUESTIONS, ROWS, GroupPatternOption, command
@@ -37,7 +38,10 @@ def share(
     context: CommandContext,
     group: GroupPatternOption = None,
     topic: Annotated[
-        str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic, by its name or its ID.")
+        str | None,
+        typer.Option(
+            "--topic", metavar="TOPIC", autocompletion=complete_topic, help="Only this topic, by its name or its ID."
+        ),
     ] = None,
     partition: Annotated[int | None, typer.Option("--partition", metavar="P", help="Only this partition.")] = None,
     batches: Annotated[
