@@ -86,16 +86,16 @@ def rows(lake: Lake, *names: str, **asked: Any) -> list[tuple[Any, ...]]:
 
 def test_partitions_worst_first(lake: Lake) -> None:
     assert rows(lake, *SHOWN) == [
+        ("orphan", "anew", 0, "BEYOND_END", 3, 0, None, None, 1),
         # 45 of 50 on record at 2000, and since 2010 nothing: 45 was the end half way from 40 to 50
         ("stopped", "t", 0, "STOP", 10, 100, 90, None, 2),
         ("moved", "t", 0, "STOP", 45, 100, 55, 2500, 2),
         # 13 behind at 1500, 28 at 2500 (the end was half way from 50 to 100 at 3000), 41 at 3000
         ("slow", "t", 0, "WARN", 34, 100, 66, None, 3),
         ("moved", "t", 1, "UNKNOWN", 4, 10, 6, None, 1),
+        ("orphan", "gone", 0, "UNKNOWN", 5, None, None, None, 1),
         ("again", "t", 0, "OK", 60, 100, 40, 1600, 2),
         ("done", "t", 0, "OK", 100, 100, 0, 0, 1),
-        ("orphan", "anew", 0, "OK", 3, 0, -3, 0, 1),
-        ("orphan", "gone", 0, "UNKNOWN", 5, None, None, None, 1),
     ]
     assert [why for why in rows(lake, "group_id", "why") if why[1]] == [
         ("moved", "1 commit seen"), ("orphan", "log end unknown"),
@@ -111,12 +111,12 @@ def test_groups_worst_first(lake: Lake) -> None:
         lag_by_group(lake, "x")
     names = ("group_id", "status", "lag", "lag_ms", "partitions", "not_ok", "topic", "partition")
     assert [tuple(row[name] for name in names) for row in found] == [
+        ("orphan", "BEYOND_END", None, None, 2, 1, "anew", 0),
         ("stopped", "STOP", 90, None, 1, 1, "t", 0),
         ("moved", "STOP", 61, None, 2, 1, "t", 0),
         ("slow", "WARN", 66, None, 1, 1, "t", 0),
         ("again", "OK", 40, 1600, 1, 0, "t", 0),
         ("done", "OK", 0, 0, 1, 0, "t", 0),
-        ("orphan", "OK", 0, 0, 2, 0, "anew", 0),
     ]
 
 
@@ -129,7 +129,7 @@ def test_lag_is_the_same_if_few_records_are_kept_at_a_time(lake: Lake, monkeypat
 def test_status_of_a_group_with_one_unknown_partition_is_shown_as_that_of_the_worst(lake: Lake) -> None:
     groups = lag_by_group(lake, "[m-o]*")
     assert dict(zip(groups["group_id"].to_pylist(), shown_status(groups), strict=True)) == {
-        "moved": "STOP", "orphan": "OK",
+        "moved": "STOP", "orphan": "BEYOND_END",
     }  # fmt: skip
 
 
@@ -258,7 +258,7 @@ def answered(run: Run, lake: Lake, *options: str) -> list[Row]:
 
 
 def test_lag_command_lists_groups_or_partitions(run: Run, lake: Lake) -> None:
-    assert [row["group_id"] for row in answered(run, lake, "--limit", "2")] == ["stopped", "moved"]
+    assert [row["group_id"] for row in answered(run, lake, "--limit", "2")] == ["orphan", "stopped"]
     assert [row["behind"] for row in answered(run, lake, "--group", "moved", "--partitions")] == ["2s", None]
     assert [row["behind"] for row in answered(run, lake, "--status", "STOP")] == [">3s", ">2s"]
     assert [row["group_id"] for row in answered(run, lake, "--status", "UNKNOWN", "--partitions")] == [
@@ -276,12 +276,16 @@ def test_lag_command_prints_a_table(run: Run, lake: Lake) -> None:
     code, out, err = run("lag", "--lake", str(lake.location.path), "--group", "orphan", "--partitions")
     assert code == 0
     header, *lines = [line.split() for line in out.splitlines()]
-    assert header[:8] == ["group_id", "topic", "partition", "status", "committed_offset", "end_offset", "lag", "behind"]
+    names = ["group_id", "topic", "partition", "status", "committed_offset", "start_offset", "end_offset", "lag"]
+    assert header[:8] == names
     assert [line[:8] for line in lines] == [
-        ["orphan", "anew", "0", "OK", "3", "0", "-3", "0s"],
+        ["orphan", "anew", "0", "BEYOND_END", "3", "0", "0", "0"],
         ["orphan", "gone", "0", "unknown", "(log", "end", "unknown)", "5"],
     ]
-    assert err == ("The lag of 1 of 2 partitions is unknown: the last cycle did not read their log end offsets.\n")
+    assert err == (
+        "The lag of 1 of 2 partitions is unknown: the last cycle did not read their log end offsets.\n"
+        "The lag of 1 of 2 partitions is unknown: their committed offsets are beyond the log end.\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -149,8 +149,8 @@ def test_lag_section_has_status_and_lag_if_log_ends_are_recorded(tmp_path: Path)
     assert page.sections["Lag"].rows == [
         ["group", "status", "lag", "behind for"],
         ["slow", "STOP", "70", ">1s"],
+        ["odd", "unknown (log end unknown)", "unknown", ""],
         ["done", "OK", "0", "0s"],
-        ["odd", "unknown (log end unknown)", "", ""],
     ]
     assert (
         page.sections["Lag"]

@@ -33,8 +33,9 @@ _LISTED = {
     "subscribed_topics": pa.list_(_MANY), "offsets": pa.int64(),
 }  # fmt: skip
 _LAG = {
-    "group_id": pa.string(), "status": _MANY, "lag": pa.int64(), "behind": _MANY, "partitions": pa.int64(),
-    "not_ok": pa.int64(), "topic": _MANY, "partition": pa.int32(),
+    "group_id": pa.string(), "status": _MANY, "lag": pa.int64(), "lag_at_most": pa.int64(), "behind": _MANY,
+    "partitions": pa.int64(), "not_ok": pa.int64(), "lag_unknown": pa.int64(), "no_commit": pa.int64(),
+    "deleted_before_read": pa.int64(), "topic": _MANY, "partition": pa.int32(), "asked_timestamp": pa.int64(),
 }  # fmt: skip
 
 T = TypeVar("T")

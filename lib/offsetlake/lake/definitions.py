@@ -17,7 +17,7 @@ from deltalake import DeltaTable, Field, Schema
 from offsetlake.lake.commits import ours
 from offsetlake.util.resources import resource
 
-LAKE_VERSION = 9
+LAKE_VERSION = 10
 HISTORY = (
     "offset_commits",
     "transaction_markers",

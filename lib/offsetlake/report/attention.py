@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offsetlake.queries.lag import shown_lag
 from offsetlake.queries.share import topic_names
 from offsetlake.report import candidates, numbers
 from offsetlake.report.page import Row, Section
@@ -90,7 +91,10 @@ def _lag_alarms(scope: Scope, lags: pa.Table | None) -> Iterator[_Problem]:
     alarms = lags.filter(pc.is_in(lags["status"], pa.array(ALARMS)))
     if alarms.num_rows:
         (first,) = alarms.slice(0, 1).to_pylist()
-        worst = f"{_name(first['group_id'])}: {first['status']}, lag of {count(first['lag'])} records"
+        lag = shown_lag(first["lag"], first["lag_at_most"], count)
+        worst = f"{_name(first['group_id'])}: {first['status']}, lag of {lag} records"
+        if first["deleted_before_read"]:
+            worst += f", {count(first['deleted_before_read'])} deleted before they were read"
         yield _row("groups with a lag alarm", {**first, "matches": alarms.num_rows}, worst, scope.command("lag"))
 
 

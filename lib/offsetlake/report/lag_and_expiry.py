@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.pipeline.expire.what_if import what_if
-from offsetlake.queries.lag import NoOffset, behind, lag_by_group, shown_status
+from offsetlake.queries.lag import NoOffset, behind, lag_by_group, shown_lag, shown_status
 from offsetlake.queries.lag_over_time import lag_over_time
 from offsetlake.queries.questions import like
 from offsetlake.report.charts import Calendar, Lane, Lanes
@@ -26,6 +26,11 @@ _ADVICE = {
     "STALL": "commits the same offset repeatedly: check for a record that it cannot process",
     "REWIND": "committed a lower offset than before: it was reset, or two consumers own the same partition",
     "WARN": "has a growing lag: it needs more or faster consumers",
+    "NO_COMMIT": "reads partitions in which it has never committed: check whether its consumers can process records",
+    "DELETED_BEFORE_READ": "did not read records before they were deleted: its topic needs a longer retention time, or "
+    "more or faster consumers",
+    "BEYOND_END": "has committed offsets above the log end: its topic lost records or was created again, and its "
+    "consumers fail or continue by their reset policy",
 }
 
 
@@ -46,7 +51,8 @@ def lag(scope: Scope, groups: pa.Table) -> Section:
     lanes, until = [], scope.until_ms
     for group, status, behind_for in zip(worst.to_pylist(), shown_status(worst), behind(worst), strict=True):
         name = group["group_id"]
-        rows.append({"group": name, "status": status, "lag": group["lag"], "behind for": behind_for})
+        records = shown_lag(group["lag"], group["lag_at_most"])
+        rows.append({"group": name, "status": status, "lag": records, "behind for": behind_for})
         if group["lag"] is None:
             continue
         history = lag_over_time(scope.lake, name)
@@ -55,7 +61,14 @@ def lag(scope: Scope, groups: pa.Table) -> Section:
             continue
         timestamps, values = history["asked_timestamp"].to_numpy(), history["lag"].to_numpy().astype(float)
         until = max(until, int(timestamps.max()))
-        lanes.append(Lane(name, timestamps, values, f"{group['status']}, {count(group['lag'])} records"))
+        lanes.append(
+            Lane(
+                name,
+                timestamps,
+                values,
+                f"{group['status']}, {shown_lag(group['lag'], group['lag_at_most'], count)} records",
+            )
+        )
     return Section(
         "Lag",
         _alarms(groups),

@@ -24,6 +24,7 @@ class Window(NamedTuple):
     now: int
     reached: bool = False
     observations: int = 2
+    deleted: int = 0
 
 
 def statuses(windows: Sequence[Window]) -> list[str]:
@@ -38,6 +39,7 @@ def statuses(windows: Sequence[Window]) -> list[str]:
     )
     current = CurrentLags(
         np.array([window.lag for window in windows]),
+        np.array([window.deleted for window in windows]),
         np.array([window.now * 1000 for window in windows]),
         np.array([window.reached for window in windows]),
         np.array([window.observations for window in windows]),
@@ -108,7 +110,12 @@ OTHERS = {
     "no known lag": (Window((5, 6), (0, 9), (None, None), 1, 10), "OK"),
     "one known lag": (Window((5, 6), (0, 9), (None, 3), 1, 10), "OK"),
     "two known lags, with an unknown one between": (Window((5, 6, 7), (0, 9, 18), (3, None, 4), 1, 19), "WARN"),
-    "committed offset beyond the log end": (Window((5, 4), (0, 9), (0, 0), -3, 99), "OK"),
+    "committed offset beyond the log end": (Window((5, 4), (0, 9), (0, 0), -3, 99), "BEYOND_END"),
+    "a single commit beyond the log end": (Window([5], [0], [None], -1, 99, observations=1), "BEYOND_END"),
+    "records deleted before they were read": (Window((5, 6), (0, 9), (0, 0), 3, 10, deleted=2), "DELETED_BEFORE_READ"),
+    "all records deleted before they were read": (
+        Window([5], [0], [None], 0, 10, observations=1, deleted=60), "DELETED_BEFORE_READ",
+    ),
 }  # fmt: skip
 
 
@@ -125,6 +132,10 @@ def test_window_of_an_example_has_its_status(window: Window, status: str) -> Non
 
 def by_rules(window: Window) -> str:
     """Return the status: an alarm needs two commits and two observations of the log end offset."""
+    if window.lag < 0:
+        return "BEYOND_END"
+    if window.deleted:
+        return "DELETED_BEFORE_READ"
     status = by_burrow(window)
     enough = len(window.offsets) > 1 and window.observations > 1
     return status if status == "OK" or enough else "UNKNOWN"
@@ -132,7 +143,7 @@ def by_rules(window: Window) -> str:
 
 def by_burrow(window: Window) -> str:  # noqa: PLR0911 - one return per rule
     offsets, times = window.offsets, window.times
-    if window.lag <= 0:
+    if window.lag == 0:
         return "OK"
     if window.now - times[-1] > times[-1] - times[0] and not window.reached:
         return "STOP"
@@ -160,7 +171,9 @@ def windows(draw: st.DrawFn) -> Window:
     offsets, lags = values(st.integers(0, 3)), values(st.none() | st.integers(0, 4))
     now = draw(st.integers(times[-1], 20))
     observations = draw(st.integers(0, 3))
-    return Window(offsets, times, lags, draw(st.integers(-1, 3)), now, draw(st.booleans()), observations)
+    return Window(
+        offsets, times, lags, draw(st.integers(-1, 3)), now, draw(st.booleans()), observations, draw(st.integers(0, 1))
+    )
 
 
 @given(st.lists(windows(), min_size=1, max_size=4))

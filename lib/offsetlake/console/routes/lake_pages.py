@@ -33,9 +33,11 @@ class Column(NamedTuple):
 
 _LAG = (
     Column("group_id", "Group", "group"), Column("status", "Status", "word"), Column("lag", "Lag in records", "number"),
-    Column("behind", "Lag in time", "word"), Column("partitions", "Partitions", "number"),
-    Column("not_ok", "With an alarm", "number"), Column("topic", "Worst topic"),
-    Column("partition", "Partition", "number"),
+    Column("lag_at_most", "At most", "number"), Column("behind", "Lag in time", "word"),
+    Column("partitions", "Partitions", "number"), Column("not_ok", "With an alarm", "number"),
+    Column("lag_unknown", "Lag unknown", "number"), Column("no_commit", "Without a commit", "number"),
+    Column("deleted_before_read", "Records deleted before read", "number"), Column("topic", "Worst topic"),
+    Column("partition", "Partition", "number"), Column("asked_timestamp", "As of (UTC)", "time"),
 )  # fmt: skip
 _CYCLES = (
     Column("cycle", "First run", "word"), Column("outcome", "Outcome", "word"),
@@ -88,7 +90,11 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
         return _page("Quarantine", _QUARANTINE_TEXT, state, "/quarantine", _QUARANTINE, rows, command, empty)
 
 
-_LAG_TEXT = "The groups that are behind, those with alarms first. The status follows the rules of Burrow."
+_LAG_TEXT = (
+    "The lag of groups, those with alarms first. The status follows the rules of Burrow. It is NO_COMMIT if members "
+    "read partitions without a committed offset, and DELETED_BEFORE_READ or BEYOND_END if a committed offset is not in "
+    "the log. A lag that depends on the reset policy of the consumers, which no log contains, has an upper bound."
+)
 _NO_LAG = (
     "No log end offsets are recorded. Only a cycle over a live cluster records them: `offsetlake run --bootstrap "
     "HOST:PORT`."

@@ -1,6 +1,7 @@
 """The records of history that took effect: without open and aborted transactions and incomplete commits in parts."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from operator import itemgetter
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,13 +26,28 @@ def decided_until(
     run_id: int,
     where: pc.Expression | None = None,
     pattern: str | None = None,
-    within: Sequence[int] | None = None,
+    within: Collection[int] | None = None,
     needed: Needed | None = None,
 ) -> Iterator[pa.Table]:
     """Yield the commits that took effect and the tombstones, as an ingest and those before it read them.
 
     Some log partitions at a time, each completely. The columns are those of `offset_commits` that identify, place and
-    time a commit.
+    time a commit. Arguments are those of `decided_by_portion`.
+    """
+    portions = decided_by_portion(lake, run_id, where, pattern, within, needed)
+    return map(itemgetter(1), portions)  # keeps no portion while it reads the next
+
+
+def decided_by_portion(
+    lake: Lake,
+    run_id: int,
+    where: pc.Expression | None = None,
+    pattern: str | None = None,
+    within: Collection[int] | None = None,
+    needed: Needed | None = None,
+    others: Collection[int] = (),
+) -> Iterator[tuple[Sequence[int], pa.Table]]:
+    """Yield some log partitions at a time, and their records as `decided_until` yields them.
 
     Args:
         lake: The lake to read.
@@ -40,16 +56,17 @@ def decided_until(
         pattern: Pattern that the names of the groups must match.
         within: The log partitions to read; all by default.
         needed: Returns those of some records that the caller needs; the others may be omitted.
+        others: Log partitions to yield even if they have no records, unless `within` excludes them.
 
     """
     history = History.open(lake, COMMIT_TABLES, 0, run_id)
-    partitions = history.partitions() if within is None else within
+    partitions = sorted({*history.partitions(), *others} if within is None else within)
     chosen = pc.field("ingest_run") <= run_id
     if where is not None:
         chosen &= where
     step = max(1, len(partitions) * _ROWS_AT_ONCE // max(lake.count("offset_commits"), 1))
     for some in (partitions[start : start + step] for start in range(0, len(partitions), step)):
-        yield _decided(lake, history, some, chosen, pattern, needed)
+        yield some, _decided(lake, history, some, chosen, pattern, needed)
         pa.default_memory_pool().release_unused()  # of each portion: the C library keeps it in fragments otherwise
 
 

@@ -6,6 +6,8 @@ condition that is true determines the status of the window:
 
 | status | condition |
 |--------|-----------|
+| BEYOND_END | The committed offset is greater than the log end offset: the partition lost records, or was recreated. |
+| DELETED_BEFORE_READ | The committed offset is less than the log start offset: unread records were deleted. |
 | OK     | The lag is zero now. |
 | STOP   | The newest commit is older than the window is long, and the consumer had not recently reached the log end. |
 | REWIND | The committed offset decreased, and has not reached its former value again. |
@@ -14,8 +16,13 @@ condition that is true determines the status of the window:
 | WARN   | No commit had less lag than the commit before it: the consumer progresses, but its lag does not decrease. |
 | OK     | Otherwise: the consumer has lag, and its lag decreased at least once. |
 
-An unknown lag makes no condition true. An alarm (WARN, STOP, STALL, REWIND) needs at least MIN_COMMITS commits in the
-window and MIN_OBSERVATIONS observations of the log end offset; otherwise the status is UNKNOWN.
+An unknown lag makes no condition true. WARN, STOP, STALL and REWIND need at least MIN_COMMITS commits in the window and
+MIN_OBSERVATIONS observations of the log end offset; otherwise the status is UNKNOWN.
+
+BEYOND_END, DELETED_BEFORE_READ and NO_COMMIT are not statuses of Burrow. They do not depend on earlier commits: a
+consumer that fetches there has to apply its reset policy (`auto.offset.reset`), which no log contains. NO_COMMIT is the
+status of a partition that a member of the group is assigned or subscribed to, and that has no committed offset; such a
+partition has no window.
 
 Differences from Burrow:
 * Burrow compares commits with log end offsets that are some seconds old. Here, log end offsets are recorded once per
@@ -42,10 +49,13 @@ class Status(IntEnum):
 
     OK = 0
     UNKNOWN = 1
-    WARN = 2
-    STOP = 3
-    STALL = 4
-    REWIND = 5
+    NO_COMMIT = 2
+    WARN = 3
+    STOP = 4
+    STALL = 5
+    REWIND = 6
+    DELETED_BEFORE_READ = 7
+    BEYOND_END = 8
 
 
 STATUSES = tuple(status.name for status in Status)
@@ -53,11 +63,13 @@ STATUSES = tuple(status.name for status in Status)
 
 ALARMS = tuple(status.name for status in Status if status > Status.UNKNOWN)
 
+_OF_BURROW = (Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
+
 MIN_COMMITS = 2
-"""Commits that an alarm needs: the rules compare the newest commit with the oldest, or a commit with the one before."""
+"""Commits that an alarm of Burrow needs: its rules compare the newest with the oldest, or one with the one before."""
 
 MIN_OBSERVATIONS = 2
-"""Observations of the log end offset that an alarm needs: the lag of commits before the first one is unknown."""
+"""Observations of the log end offset that such an alarm needs: the lag of commits before the first one is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +78,15 @@ class CurrentLags:
 
     | Field        | Type  | Description |
     |--------------|-------|-------------|
-    | lags         | int64 | the present lag |
+    | lags         | int64 | the present lag; negative if the committed offset is beyond the log end |
+    | deleted      | int64 | the number of records between the committed offset and the log start |
     | instants     | int64 | the instant that the status is evaluated at, in ms since the epoch |
     | reached      | bool  | whether the consumer had recently reached the log end |
     | observations | int64 | the number of observations of the log end offset so far |
     """
 
     lags: Ints
+    deleted: Ints
     instants: Ints
     reached: npt.NDArray[np.bool_]
     observations: Ints
@@ -85,7 +99,9 @@ def evaluate(windows: Windows, lags: Ints, current: CurrentLags) -> Ints:
     silent = current.instants - timestamps[newest] > timestamps[newest] - timestamps[starts]
     highest, lowest = np.maximum.reduceat(offsets, starts), np.minimum.reduceat(offsets, starts)
     rules = [
-        (current.lags <= 0, Status.OK),
+        (current.lags < 0, Status.BEYOND_END),
+        (current.deleted > 0, Status.DELETED_BEFORE_READ),
+        (current.lags == 0, Status.OK),
         (silent & ~current.reached, Status.STOP),
         (offsets[newest] < highest, Status.REWIND),
         (np.logical_or.reduceat(lags == 0, starts), Status.OK),
@@ -95,7 +111,7 @@ def evaluate(windows: Windows, lags: Ints, current: CurrentLags) -> Ints:
     conditions, statuses = zip(*rules, strict=True)
     status: Ints = np.select(conditions, statuses, Status.OK)
     too_few = (windows.counts < MIN_COMMITS) | (current.observations < MIN_OBSERVATIONS)
-    return np.where(too_few & (status > Status.UNKNOWN), Status.UNKNOWN, status)
+    return np.where(too_few & np.isin(status, _OF_BURROW), Status.UNKNOWN, status)
 
 
 def _never_catches_up(windows: Windows, lags: Ints) -> npt.NDArray[np.bool_]:

@@ -22,11 +22,13 @@ from offsetlake.util.times import to_ms
 
 # The columns of tables for people, each with its importance (`offsetlake.cli.tables.Column`).
 _GROUPS_SHOWN = {
-    "group_id": 1, "status": 1, "lag": 1, "behind": 2, "partitions": 3, "not_ok": 2, "topic": 4, "partition": 4,
+    "group_id": 1, "status": 1, "lag": 1, "lag_at_most": 2, "behind": 2, "partitions": 3, "not_ok": 2,
+    "lag_unknown": 2, "no_commit": 3, "deleted_before_read": 3, "topic": 4, "partition": 4, "asked_timestamp": 5,
 }  # fmt: skip
 _PARTITIONS_SHOWN = {
-    "group_id": 1, "topic": 1, "partition": 1, "status": 1, "committed_offset": 3, "end_offset": 3, "lag": 1,
-    "behind": 2, "commit_timestamp": 4, "asked_timestamp": 5,
+    "group_id": 1, "topic": 1, "partition": 1, "status": 1, "committed_offset": 3, "start_offset": 4, "end_offset": 3,
+    "lag": 1, "lag_at_most": 3, "deleted_before_read": 3, "behind": 2, "client_id": 3, "client_host": 4,
+    "commit_timestamp": 4, "asked_timestamp": 5,
 }  # fmt: skip
 
 
@@ -51,7 +53,8 @@ def lag(
     group: GroupPatternOption = None,
     topic: TopicOption = None,
     status: Annotated[
-        Literal["OK", "UNKNOWN", "WARN", "STOP", "STALL", "REWIND"] | None,
+        Literal["OK", "UNKNOWN", "NO_COMMIT", "WARN", "STOP", "STALL", "REWIND", "DELETED_BEFORE_READ", "BEYOND_END"]
+        | None,
         typer.Option("--status", help="Only groups, or partitions, with this status."),
     ] = None,
     partitions: Annotated[
@@ -75,9 +78,19 @@ def lag(
         ),
     ] = None,
 ) -> None:
-    """Show the lag of each group in records and time, and its status: OK, UNKNOWN, WARN, STOP, STALL or REWIND.
+    """Show the lag of each group in records and time, and the status of its consumers.
 
-    The status is UNKNOWN until two commits of a partition and two observations of its log end offset are recorded.
+    The rows are those of kafka-consumer-groups --describe: partitions with a committed offset, and those that members
+    are assigned; also the other partitions of topics that members are subscribed to. The status is OK, one of Burrow's
+    alarms (WARN, STOP, STALL, REWIND), or:
+
+    UNKNOWN: the log end offset is not known, or fewer than two commits or observations of it are recorded.
+
+    NO_COMMIT: nothing is committed. The lag is between 0 and lag_at_most, by the reset policy of the consumer.
+
+    DELETED_BEFORE_READ: the committed offset is below the log start. Lag counts from the log start.
+
+    BEYOND_END: the committed offset is above the log end: the topic lost records, or was deleted and created again.
     """
     lake = context.open_lake()
     if over_time:
@@ -103,13 +116,18 @@ def lag(
 
 
 def _by_partition(lake: Lake, group: str | None, topic: str | None, now: int | None) -> pa.Table:
-    """Return the lag of each partition, and write a note about those of which it is unknown."""
+    """Return the lag of each partition, and write notes about those of which it is unknown."""
     with Progress(quiet=True) as progress:
         progress.say("computing lag")
         rows = lag_of_partitions(lake, group, topic, now)
-    if unknown := rows["lag"].null_count:
-        write_note(
-            f"The lag of {unknown:,} of {rows.num_rows:,} partitions is unknown: the last cycle did not read their log "
-            "end offsets."
-        )
+    reasons = {
+        "the last cycle did not read their log end offsets": pc.is_null(rows["end_offset"]),
+        "they have no committed offset": pc.equal(rows["status"], "NO_COMMIT"),
+        "their committed offsets are beyond the log end": pc.equal(rows["status"], "BEYOND_END"),
+    }
+    unknown = pc.is_null(rows["lag"])
+    for reason, chosen in reasons.items():
+        if count := pc.sum(pc.and_(unknown, chosen)).as_py():
+            write_note(f"The lag of {count:,} of {rows.num_rows:,} partitions is unknown: {reason}.")
+        unknown = pc.and_not(unknown, chosen)
     return rows
