@@ -42,7 +42,7 @@ TESTS := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder --max-w
 test: check .jars/spark/.ready .jars/broker/.ready .jars/zookeeper/.ready $(AIRFLOW)/.ready .s3-venv/.ready dist ## lint, types and tests, with a real broker, a real Spark cluster and Airflow
 	$(TESTS) -n 2 -m 'not long'
 
-test-all: test .jars/peer/.ready .jars/mirror/.ready .tools/versitygw ## `make test`, then the tests that take long: kills at every kind of write, random logs, fuzzing, a browser
+test-all: test .jars/peer/.ready .jars/kafka-4.0.0/.ready .jars/kafka-4.3.1/.ready .jars/kafka-4.4.0/.ready .jars/mirror/.ready .tools/versitygw ## `make test`, then the tests that take long: kills at every kind of write, random logs, fuzzing, a browser
 	$(TESTS) -n 4 -m long
 
 test-fast: $(VENV)/.dev ## the tests of bytes, logs and rules that start nothing
@@ -161,6 +161,14 @@ $(AIRFLOW)/.ready: $(REQ)/airflow.txt $(BIN)/uv
 .jars/peer/.ready: tests/support/broker/pom.xml
 	@echo "fetching a second version of Kafka for the long tests and the benchmarks"
 	@$(MVN) -f $< -Dkafka.version=4.2.0 dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$(CURDIR)/.jars/peer"
+	@touch $@
+
+# Most jars of a version are those of another one.
+.jars/kafka-%/.ready: tests/support/broker/pom.xml | .jars/broker/.ready .jars/peer/.ready
+	@echo "fetching a broker of Kafka $* for the long tests"
+	@$(MVN) -f $< -Dkafka.version=$* dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$(CURDIR)/$(@D)"
+	@for jar in .jars/broker/*.jar .jars/peer/*.jar; do \
+	  ! cmp -s "$$jar" "$(@D)/$${jar##*/}" || ln -f "$$jar" "$(@D)/$${jar##*/}"; done
 	@touch $@
 
 .jars/oldest/.ready: tests/support/broker/pom.xml

@@ -80,6 +80,11 @@ class Broker:
         return self._process.pid
 
     @property
+    def addresses(self) -> dict[str, str]:
+        """Addresses of the listener of the broker without authentication, and of that of the controller."""
+        return {"broker": self._address("PLAINTEXT"), "controller": self._address("CONTROLLER")}
+
+    @property
     def bootstrap(self) -> str:
         """Address of the PLAINTEXT listener, where every client is a super user."""
         return self._address("PLAINTEXT")

@@ -10,10 +10,19 @@ from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError
 
 _JARS = Path(__file__).parents[3] / ".jars"
-JARS = {"3.9.1": _JARS / "oldest", "4.1.1": _JARS / "broker", "4.2.0": _JARS / "peer"}
-"""The jars of Kafka by version; only benchmarks use the oldest."""
+OLDEST, OLDER, NEWER = "3.9.1", "4.1.1", "4.2.0"
+"""The versions of Kafka of most tests; only benchmarks use the oldest."""
 
-OLDEST, OLDER, NEWER = JARS
+IN_FRONT_OF = ("4.0.0", OLDER, NEWER, "4.3.1", "4.4.0")
+"""A version of each minor version that a node of a cluster is tested with."""
+
+JARS = {version: _JARS / f"kafka-{version}" for version in IN_FRONT_OF} | {
+    OLDEST: _JARS / "oldest",
+    OLDER: _JARS / "broker",
+    NEWER: _JARS / "peer",
+}
+"""The jars of Kafka by version."""
+
 _MIRROR_JARS = _JARS / "mirror"
 GROUP_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 JVM_FLAGS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from support.broker.broker import Broker, free_ports
 from support.broker.broker_cluster import BrokerCluster
+from support.broker.kafka_tools import OLDER
 from support.serve.serving import Serving
 
 NODE, SECONDS = 1000, 180
@@ -26,12 +27,19 @@ class Adopted:
     `broker` is the broker, or the first one of a cluster of brokers.
     """
 
-    def __init__(self, folder: Path, cluster: BrokerCluster | None = None, **overrides: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        cluster: BrokerCluster | None = None,
+        version: str = OLDER,
+        features: Sequence[str] = ("share.version=1",),
+        **overrides: str,
+    ) -> None:
         self.folder, self.log = folder, folder / "log"
         if cluster is None:
             (folder / "broker").mkdir(parents=True)
             settings = {"offsets.topic.num.partitions": str(LOG_PARTITIONS)} | overrides
-            self.broker = Broker(folder / "broker", settings)
+            self.broker = Broker(folder / "broker", settings, version, features=features)
             self.bootstrap = self.broker.bootstrap
         else:
             self.broker, self.bootstrap = cluster.brokers[0], cluster.bootstrap

@@ -10,6 +10,7 @@ from offsetlake.kafka.error_codes import NONE, NOT_COORDINATOR
 from offsetlake.kafka.records.coordinator_records import OFFSETS_TOPIC, OffsetsRecordType, encode_key, encode_value
 
 _VALUE_VERSIONS = {OffsetsRecordType.GROUP_METADATA: 3}  # as brokers from 2.3 to 4.2 write it; of all others it is 0
+_ASSIGNMENTS = ("assignedPartitions", "partitionsPendingRevocation")
 
 
 def encoded_batch(records: Sequence[Record], timestamp_ms: int, headers: Headers = NO_HEADERS) -> Batch:
@@ -25,7 +26,19 @@ def _encoded(record: Record) -> tuple[bytes, bytes | None]:
     key = encode_key(OFFSETS_TOPIC, record.type, record.key)
     if record.value is None:
         return key, None
-    return key, encode_value(OFFSETS_TOPIC, record.type, _version(record.type, record.value), record.value)
+    value = record.value
+    if record.type == OffsetsRecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT:
+        value = {**value, **{name: _with_unknown_epochs(value[name]) for name in _ASSIGNMENTS if value.get(name)}}
+    return key, encode_value(OFFSETS_TOPIC, record.type, _version(record.type, value), value)
+
+
+def _with_unknown_epochs(topics: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the topics of a current assignment, each with unknown assignment epochs (KIP-1251).
+
+    Brokers of version 4.3 and later take the epoch of the member for unknown ones, but log an error if a record lacks
+    the field (`Utils.assignmentFromTopicPartitions`). Older brokers skip it.
+    """
+    return [{**topic, "assignmentEpochs": None} for topic in topics]
 
 
 def _version(record_type: OffsetsRecordType, value: Mapping[str, Any]) -> int:

@@ -54,9 +54,9 @@ VERSIONS = {
 }
 """The supported versions by API key: those of a Kafka 4.2 broker."""
 
-FORWARDED = {19, 20, 30, 31, 33, 37, 38, 39, 40, 43, 44, 45, 46, 49, 51, 55, 57, 64, 80, 81}
-"""The APIs that brokers forward to the controller (`ApiKeys.forwardable`), from CreateTopics (19) to RemoveRaftVoter
-(81)."""
+FORWARDED = {19, 20, 30, 31, 33, 37, 38, 39, 40, 43, 44, 45, 46, 49, 51, 55, 57, 64, 80, 81, 94}
+"""The APIs that brokers forward to the controller (`ApiKeys.forwardable`), from CreateTopics (19) to
+UnregisterController (94)."""
 
 RELAYED = {29, 32, 48, 50, 71, 74}
 """APIs that any broker answers and that change nothing: DescribeAcls, DescribeConfigs, DescribeClientQuotas,
@@ -69,7 +69,7 @@ _SHARE_STATE = {
 }
 
 BROKER_VERSIONS = {api: versions for api, versions in VERSIONS.items() if api not in _SHARE_STATE} | {
-    WRITE_TXN_MARKERS: range(1, 2)
+    WRITE_TXN_MARKERS: range(1, 3)
 }
 """The supported versions of a process that is a broker of a cluster: the other brokers coordinate share partitions."""
 

@@ -48,6 +48,7 @@ MAX_COORDINATOR_EPOCHS = 100_000
 """Maximum number of producers whose newest coordinator epoch is kept."""
 
 _FIRST_ADDING_VERSION, _FIRST_ABORTABLE_VERSION, _FIRST_LOADING_VERSION = 5, 4, 2  # of TxnOffsetCommit
+_INCREMENTING_VERSION, _MAX_PRODUCER_EPOCH = 2, 2**15 - 1
 _RETRIABLE = {COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, CONCURRENT_TRANSACTIONS}
 
 Answer = Callable[[Values], None]
@@ -161,9 +162,8 @@ class ClusterTransactions:
             return UNKNOWN_TOPIC_OR_PARTITION
         if marker.coordinator_epoch < self._coordinator_epochs.get(marker.producer_id, marker.coordinator_epoch):
             return TRANSACTION_COORDINATOR_FENCED
-        if marker.producer_epoch < self._producer_epochs.get((marker.producer_id, partition), marker.producer_epoch):
-            return INVALID_PRODUCER_EPOCH
-        return NONE
+        epoch = self._producer_epochs.get((marker.producer_id, partition))
+        return NONE if epoch is None or may_end(marker, epoch) else INVALID_PRODUCER_EPOCH
 
     def _write(self, marker: Any, partition: int, done: Done) -> None:
         epochs, producer_id = self._coordinator_epochs, marker.producer_id
@@ -190,6 +190,17 @@ class ClusterTransactions:
         self._tasks.close()
         for node in self._nodes.values():
             node.close()
+
+
+def may_end(marker: Any, epoch: int) -> bool:
+    """Check whether a marker may end the open transaction of a producer epoch.
+
+    Since transaction version 2 (KIP-890), each end of a transaction increments the epoch, so a marker with the epoch of
+    an open transaction is a late one of the transaction before; see `ProducerAppendInfo.checkProducerEpoch` of Kafka.
+    """
+    if getattr(marker, "transaction_version", 0) < _INCREMENTING_VERSION or epoch == _MAX_PRODUCER_EPOCH:
+        return bool(marker.producer_epoch >= epoch)
+    return bool(marker.producer_epoch > epoch)
 
 
 def _setter(result: dict[str, Any], done: Callable[[], None]) -> Done:
