@@ -91,13 +91,13 @@ def test_the_position_of_an_error_is_marked(port: int) -> None:
     shown = page(port, "SELECT group_id\nFROM offsets WHERE topic = = 'a'", 400)
     assert "Line: 2, Column: 28" in shown.text
     assert f"FROM offsets WHERE topic = = 'a'\n{' ' * 27}^" in shown.text
-    assert "tables are offset_commits" in page(port, "SELECT * FROM nothing", 400).text
+    assert "Tables are offset_commits" in page(port, "SELECT * FROM nothing", 400).text
 
 
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("SELECT FROM", "Syntax error: Expected: identifier, found: EOF"),
+        ("SELECT FROM", "Syntax error: Expected: identifier, found: the end of the statement"),
         ("SELECT 'a", "Syntax error: Unterminated string literal at Line: 1, Column: 8"),
         ('SELECT 1 AS "a" "b"', 'Syntax error: Expected: end of statement, found: "b" at Line: 1, Column: 17'),
         ("SELECT 1/0", "Divide by zero error"),

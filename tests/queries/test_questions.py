@@ -1,9 +1,11 @@
 """The queries on small lakes, and compared with a replay in plain Python."""
 
 import random
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -119,6 +121,19 @@ def test_sql_opens_only_the_tables_that_the_statement_and_its_views_name(
 def test_sql_renames_columns_of_the_same_name(lake: Lake) -> None:
     found = select(lake, "SELECT g.group_id, o.group_id, o.topic FROM groups g JOIN offsets o ON g.state = o.topic")
     assert found.column_names == ["group_id", "group_id_2", "topic"]
+
+
+def test_times_are_timestamps_in_sql(tmp_path: Path) -> None:
+    lake = small_lake(tmp_path / "lake", offset_commits=[commit(0, 5, log_timestamp=1_795_239_527_123)])
+    found = select(
+        lake,
+        "SELECT date_trunc('day', effective_timestamp) AS day, CAST(effective_timestamp AS BIGINT) AS ms FROM changes "
+        "WHERE effective_timestamp >= '2026-11-21T05:38:47' AND effective_timestamp < TIMESTAMP '2026-11-21 05:38:48'",
+    )
+    assert isinstance(found, pa.Table)
+    assert found.to_pylist() == [{"day": datetime(2026, 11, 21, tzinfo=UTC), "ms": 1_795_239_527_123}]
+    with pytest.raises(BadRequest, match="Times are timestamps: compare with '2026"):
+        select(lake, "SELECT count(*) FROM changes WHERE effective_timestamp > 1795239528000")
 
 
 @pytest.mark.parametrize(

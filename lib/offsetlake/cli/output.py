@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from offsetlake.cli.tables import Column, Layout, cell_len, fit
 from offsetlake.errors import OffsetlakeError
+from offsetlake.util.columns import in_milliseconds, is_time
 from offsetlake.util.escaping import (
     csv_text,
     ellipsis,
@@ -139,10 +140,11 @@ def _write_csv(answer: pa.Table, out: TextIO) -> None:
 
 def _write_table(answer: pa.Table, shown: Mapping[str, int], out: TextIO) -> None:
     answer, encoding = answer.select([*shown]), encoding_of(out)
+    times = [_is_time(field) for field in answer.schema]
 
     def lines() -> Iterator[list[str]]:
         for row in _rows(answer):
-            yield [_cell(name, value, encoding) for name, value in zip(answer.column_names, row, strict=True)]
+            yield [_cell(value, encoding, is_time=time) for time, value in zip(times, row, strict=True)]
 
     widest = [0 if answer.num_rows else 1] * answer.num_columns  # without rows, no column is dropped as empty
     for line in lines():  # twice, to measure and to write, so that only one chunk is in memory
@@ -187,7 +189,10 @@ def _width(out: TextIO) -> int | None:
 
 def _rows(answer: pa.Table) -> Iterator[tuple[Any, ...]]:
     for batch in answer.to_batches(max_chunksize=_CHUNK):
-        columns = [[_plain(value) for value in column.to_pylist(maps_as_pydicts="strict")] for column in batch.columns]
+        columns = [
+            [_plain(value) for value in in_milliseconds(column).to_pylist(maps_as_pydicts="strict")]
+            for column in batch.columns
+        ]
         yield from zip(*columns, strict=True)
 
 
@@ -211,21 +216,21 @@ def _nested(value: Any, encoding: str) -> Any:
 def _is_number(field: pa.Field) -> bool:
     kind = field.type
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    return is_number and not _is_time(field.name)
+    return is_number and not _is_time(field)
 
 
 def _is_text(field: pa.Field) -> bool:
-    is_other = pa.types.is_boolean(field.type) or pa.types.is_temporal(field.type) or _is_time(field.name)
+    is_other = pa.types.is_boolean(field.type) or pa.types.is_temporal(field.type) or _is_time(field)
     return not is_other and not _is_number(field)
 
 
-def _is_time(name: str) -> bool:
-    return name.endswith("_timestamp") or name in ("started_at", "finished_at")
+def _is_time(field: pa.Field) -> bool:
+    return is_time(field.name) or pa.types.is_timestamp(field.type)
 
 
-def _cell(name: str, value: Any, encoding: str) -> str:
+def _cell(value: Any, encoding: str, *, is_time: bool) -> str:
     if value is None:
         return ""
-    if _is_time(name) and isinstance(value, int):
+    if is_time and isinstance(value, int):
         return to_iso(value)
     return unambiguous(value, encoding) if isinstance(value, str) else str(_nested(value, encoding))

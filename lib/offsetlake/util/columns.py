@@ -1,4 +1,4 @@
-"""Looks up and encodes values of columns, without an object for each row."""
+"""Looks up and encodes values of columns, without an object for each row; which columns are times."""
 
 from collections.abc import Mapping
 
@@ -6,6 +6,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.util.row_codes import Ints
+
+
+def is_time(name: str) -> bool:
+    """Return whether columns of this name in tables and views are times, in ms since the epoch."""
+    return name.endswith("_timestamp") or name in ("started_at", "finished_at")
+
+
+def in_milliseconds(column: pa.Array) -> pa.Array:
+    """Return timestamps as bigint, in ms since the epoch, and other columns as they are."""
+    if not pa.types.is_timestamp(column.type):
+        return column
+    return column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
 
 
 def mapped(keys: pa.ChunkedArray, values: Mapping[str, str | None]) -> pa.ChunkedArray:

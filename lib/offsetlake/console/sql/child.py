@@ -15,7 +15,9 @@ from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.lake.sql.engine import MEMORY_LIMIT, SMALL
 from offsetlake.lake.sql.select import select
 from offsetlake.lake.sql.views import views
+from offsetlake.util.columns import in_milliseconds
 from offsetlake.util.memory_limit import limited
+from offsetlake.util.times import to_iso
 
 MAX_GROWTH_BYTES = 200 << 20
 """How much larger than before the process may become, which leaves the console enough of its 500 MB."""
@@ -42,7 +44,7 @@ def run(lake: str, statement: str, max_rows: int, max_bytes: int) -> dict[str, o
     first = found.slice(0, max_rows)
     table = first if isinstance(first, pa.Table) else pa.Table.from_batches(first.to_batches(max_rows), first.schema)
     rows, size = [], 0
-    for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
+    for row in zip(*map(_values, table.columns), strict=True):
         rows.append([_plain(value) for value in row])
         size += sum(len(str(value)) for value in rows[-1])
         if size > max_bytes:
@@ -51,6 +53,14 @@ def run(lake: str, statement: str, max_rows: int, max_bytes: int) -> dict[str, o
     kinds = [field.type for field in found.schema]
     numeric = [pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) for kind in kinds]
     return {"names": found.schema.names, "numeric": numeric, "rows": rows, "total": found.num_rows}
+
+
+def _values(column: pa.ChunkedArray) -> list[object]:
+    """Return the values of a column, timestamps as text in ISO 8601."""
+    values: list[object] = in_milliseconds(column).to_pylist()
+    if not pa.types.is_timestamp(column.type):
+        return values
+    return [to_iso(value) if isinstance(value, int) else None for value in values]
 
 
 def _plain(value: object) -> object:

@@ -12,6 +12,7 @@ from deltalake.exceptions import DeltaError
 
 from offsetlake.errors import NotEnoughMemory
 from offsetlake.lake.sql.views import View
+from offsetlake.util.columns import is_time
 from offsetlake.util.memory_limit import limited
 
 Tables = Mapping[str, DeltaTable]
@@ -40,6 +41,10 @@ SMALL = SPILLING | {
     "datafusion.execution.batch_size": "2048",
 }
 """Settings with which sorts and aggregations of any size need about 100 MB; see `Engine.query` for larger joins."""
+
+_MILLISECONDS, _TIMESTAMPS = "datafusion.public", "timestamps"
+"""The schemas of tables and views with times in ms, and of those that show them as timestamps."""
+_TIMESTAMP = 'Timestamp(Millisecond, Some("UTC"))'
 
 _DEFAULTS: dict[str, str] = {}
 _EXHAUSTED = "Resources exhausted"
@@ -86,6 +91,19 @@ class Engine:
         for view in views:
             builder.execute(f"CREATE VIEW {view.name} AS {view.select}")
         self._builder = builder
+
+    def use_timestamps(self, columns: Mapping[str, Iterable[str]]) -> None:
+        """Show columns of times, in ms since the epoch, as timestamps in UTC to the queries that follow.
+
+        `columns` has the names of the columns of registered tables and views. Views keep reading milliseconds: the
+        names that queries use are views in a schema of their own.
+        """
+        self._builder.execute(f"CREATE SCHEMA {_TIMESTAMPS}")
+        for name, every in columns.items():
+            times = ", ".join(f"arrow_cast({column}, '{_TIMESTAMP}') AS {column}" for column in filter(is_time, every))
+            shown = f"* REPLACE ({times})" if times else "*"
+            self._builder.execute(f"CREATE VIEW {_TIMESTAMPS}.{name} AS SELECT {shown} FROM {_MILLISECONDS}.{name}")  # noqa: S608
+        self._builder.execute(f"SET datafusion.catalog.default_schema = '{_TIMESTAMPS}'")
 
     def copy(self, name: str, sql: str) -> None:
         """Keep the rows of a query, which are few, in memory as a table, for statements that name it many times."""

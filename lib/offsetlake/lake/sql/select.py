@@ -20,19 +20,31 @@ _READS = re.compile(r"(\s|--[^\n]*\n|/\*.*?\*/)*(SELECT\b|WITH\b|VALUES\b|\()", 
 _SYNTAX_ERROR = re.compile(r'SQL error: (?:Parser|Tokenizer)Error\("(.*)"\)', re.DOTALL)
 _NO_FUNCTION = re.compile(r"(No function matches .*)\n\tCandidate functions:((?:\n\t.*){0,8})")
 """The sentence about the types of arguments, with the first functions that exist, in a message that repeats them."""
-_NO_TABLE = re.compile(r"table '(?:datafusion\.public\.)?(.+?)' not found")
+_NO_TABLE = re.compile(r"table '(?:datafusion\.\w+\.)?(.+?)' not found")
+_COMPARES_A_TIME = re.compile(r"\bTimestamp\(.*\bU?Int(?:32|64)\b|\bU?Int(?:32|64)\b.*\bTimestamp\(")
+_WRAPPING = re.compile(
+    r"^type_coercion\ncaused by\n|(?:Error during planning|Internal error): |\nThis issue was likely .*", re.DOTALL
+)
+_TIMES = "Times are timestamps: compare with '2026-11-21T05:38:54', or CAST(column AS BIGINT) with milliseconds."
 _SEVERAL = "only supports a single SQL statement"
 _ESCAPED = re.compile(r"\\([\"\\])")
 _LINE = re.compile(r"Line: (\d+)")
 
 
 def select(lake: Lake, statement: str, settings: Mapping[str, str] = SPILLING) -> Answer:
-    """Run a SELECT over tables and views; raise BadRequest with the message of the engine if it is invalid."""
+    """Run a SELECT over tables and views, in which times are timestamps in UTC.
+
+    Raises BadRequest with the message of the engine if it is invalid.
+    """
     query = statement.strip().rstrip(";")
     if not _READS.match(query):
         raise BadRequest(f"only SELECT statements are allowed, over the tables {', '.join(TABLES)}")
     words = set(re.findall(r"\w+", query))  # to open all tables takes longer than most queries
-    engine = lake.engine((*words.intersection(lake.tables()), *named_in(query)), {}, settings=settings)
+    tables, named = words.intersection(lake.tables()), named_in(query)
+    engine = lake.engine((*tables, *named), {}, settings=settings)
+    columns = {name: [*views()[name].columns] for name in named}
+    columns |= {name: [field.name for field in lake.delta_table(name).schema().fields] for name in tables}
+    engine.use_timestamps(columns)
     try:
         # Neither a statement that writes nor a second statement is valid in parentheses.
         _check(engine, query)
@@ -48,6 +60,8 @@ def _plain(message: str) -> str:
     if unmatched := _NO_FUNCTION.search(message):
         candidates = ", ".join(line.strip() for line in unmatched[2].strip().splitlines())
         return f"{unmatched[1]} Candidate functions: {candidates}."
+    if _COMPARES_A_TIME.search(message):
+        return f"{_WRAPPING.sub('', message).rstrip('.')}. {_TIMES}"
     if _SEVERAL in message:
         return "Only one SELECT statement is allowed."
     wrapped = _SYNTAX_ERROR.fullmatch(message)
