@@ -21,8 +21,11 @@ This page is generated from the help of the commands by `make docs`; the option 
 
 * Settings that [conf/offsetlake.toml](../conf/offsetlake.toml) lists can also be set in a configuration file
   (`--config FILE`) or in the environment (`OFFSETLAKE_LAKE`). Options override the environment, which overrides files.
-* Times are ISO 8601 (UTC unless an offset is given) or milliseconds since the epoch; durations are `90s`, `15m`, `36h`
-  or `7d`. Patterns are those of a shell: `*`, `?`, `[abc]`.
+* Times are in UTC unless an offset is given: ISO 8601 (`2026-11-27T14:05`, `20261127T1405+01:00`, `2026-W48-5`), the
+  last time that it was `14:05`, `now`, `2h ago` or `-2h`, or milliseconds since the epoch with 13 digits. Numbers that
+  can be seconds, microseconds or a date and a time are refused. A time that does not show by itself which instant it
+  is, and that of each plan, is written to standard error in UTC, and the command that a plan prints contains it.
+* Durations are `90s`, `15m` (minutes), `36h`, `7d` or `2w`. Patterns are those of a shell: `*`, `?`, `[abc]`.
 * [output.md](output.md) describes the output formats and the exit codes.
 """
 TABLES_START = """\

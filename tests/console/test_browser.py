@@ -20,7 +20,7 @@ LONG = "a-group-with-a-long-name-" * 9
 GROUPS = ["billing", TAGS, LONG, "שלום \u202eabc"]
 OF_LONG = urlencode({"group": LONG, "topic": LONG, "partition": 0})
 PAGES = (
-    "/", "/?q=nothing-like-this", "/?sort=-offsets&at=2000", "/group?group=billing", "/group?group=billing&at=14:05",
+    "/", "/?q=nothing-like-this", "/?sort=-offsets&at=2000", "/group?group=billing", "/group?group=billing&at=24:05",
     f"/group?{OF_LONG}",
     "/partition?group=billing&topic=billing&partition=0", f"/partition?{OF_LONG}", "/group",
     "/share", f"/share-group?{urlencode({'group': LONG})}",

@@ -6,11 +6,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import parse_qs, parse_qsl, urlencode
 
 import pytest
 
 from offsetlake.console.app import CheckedRequests, application
+from offsetlake.util.times import now_ms, to_ms
 from support.console.served import POLICY, Page, gate, get, served
 from support.queries.lakes import commit, small_lake
 from support.report.report_rows import MATH, TAGS
@@ -409,15 +410,33 @@ def test_the_process_ends_without_an_error_at_a_signal_right_after_its_start(lak
         assert process.wait(timeout=300) == 0
 
 
+@pytest.mark.parametrize("entered", [{"at": "now"}, {"at": "14:05"}, {"at": "5500", "and": "2h ago"}, {"since": "-2h"}])
+def test_a_relative_instant_becomes_absolute_in_the_address(port: int, entered: dict[str, str]) -> None:
+    answer = get(port, f"/group?{urlencode({'group': 'g001', **entered})}")
+    assert answer.status == 303
+    parameters = dict(parse_qsl(answer.headers["location"].removeprefix("?")))
+    assert parameters.keys() == {"group", *entered}
+    (name, text), now = [*entered.items()][-1], now_ms()
+    assert 0 <= to_ms(text, now) - to_ms(parameters[name], now) < 3_600_000 or text == "14:05"
+    assert parameters | {name: ""} == {"group": "g001", **entered, name: ""}
+    assert page(port, f"/group?{urlencode(parameters)}")
+
+
+@pytest.mark.parametrize("parameters", ["at=2999-01-01", "at=5500&and=2999-01-01"])
+def test_an_instant_in_the_future_is_refused_beside_the_page(port: int, parameters: str) -> None:
+    shown = page(port, f"/group?group=g001&{parameters}", 400)
+    assert "2999-01-01T00:00:00.000Z is in the future: the newest record is of 19" in shown.text
+
+
 @pytest.mark.parametrize(
     ("path", "valid", "entered", "message"),
     [
-        ("/?q=g00", "", {"at": "14:05"}, "At the time: Invalid timestamp '14:05': expected milliseconds"),
+        ("/?q=g00", "", {"at": "24:05"}, "At the time: Invalid timestamp '24:05': expected a time from"),
         ("/?q=g00", "&at=5500", {"and": "<b>"}, "Compare with: Invalid timestamp '<b>'"),
         ("/?q=g00", "", {"and": "5500"}, "Compare with: A second instant needs a first one"),
         ("/?q=g00", "", {"at": "soon", "and": "5500"}, "At the time: Invalid timestamp 'soon'"),
         ("/group?group=g001", "", {"at": "yesterday"}, "such as 2026-01-31T14:05"),
-        ("/partition?group=g001&topic=t&partition=0", "&at=5500", {"since": "now"}, "From: Invalid timestamp 'now'"),
+        ("/partition?group=g001&topic=t&partition=0", "&at=5500", {"since": "soon"}, "From: Invalid timestamp 'soon'"),
         ("/partition?group=g001&topic=t&partition=0", "&who=x", {"until": "2026-13-01"}, "To: Invalid timestamp"),
         ("/topic?topic=t", "", {"at": "yesterday"}, "Invalid timestamp 'yesterday'"),
         ("/client?principal=User:alice", "", {"at": "yesterday"}, "Invalid timestamp 'yesterday'"),

@@ -31,6 +31,7 @@ from offsetlake.console.routes import (
     steps,
     what_if,
 )
+from offsetlake.console.routes.parameters import RelativeTime
 from offsetlake.console.state import BASE, PageState, at_base
 from offsetlake.errors import BadRequest, OffsetlakeError
 from offsetlake.location.locate import LakeLocation
@@ -87,6 +88,7 @@ def checked(app: FastAPI, gate: Gate, dashboard: str = "") -> ASGIApp:
     """Return an application with the checks of all requests, and with pages for errors."""
     app.state.gate = gate
     app.add_exception_handler(SignInRequired, _to_sign_in)
+    app.add_exception_handler(RelativeTime, lambda _request, error: RedirectResponse(str(error), 303))
     app.add_exception_handler(OffsetlakeError, _handle(lambda error: 400 if isinstance(error, BadRequest) else 503))
     app.add_exception_handler(RequestValidationError, _handle(lambda _error: 400))
     app.add_exception_handler(HTTPException, _handle(lambda error: getattr(error, "status_code", 500)))

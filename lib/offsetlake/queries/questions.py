@@ -262,6 +262,12 @@ def first_instant(lake: Lake) -> int | None:
     return min((timestamp for timestamp in found if timestamp is not None), default=None)
 
 
+def newest_instant(lake: Lake) -> int | None:
+    """Return the clock of the log (the view `log_clock`) in ms since the epoch; None if no record has a timestamp."""
+    newest: int | None = lake.query("SELECT clock_timestamp FROM log_clock", "log_clock")["clock_timestamp"][0].as_py()
+    return newest
+
+
 def what_was_dropped(lake: Lake, scope: Scope) -> str:
     """Return a sentence about the history that `maintain` has dropped; empty if it has dropped none."""
     cut = last_cut(lake, scope)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
 
@@ -16,7 +16,11 @@ from offsetlake.lake.history_cuts import Scope
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.runs import last_run
 from offsetlake.log.address import CLUSTER_SCHEME, LogAddress
-from offsetlake.queries.questions import what_was_dropped
+from offsetlake.queries.questions import newest_instant, what_was_dropped
+from offsetlake.util.times import is_plain, is_relative, now_ms, to_iso, to_ms
+
+_TIMES = frozenset({"--as-of", "--to-datetime"})
+"""The options of changes that take a timestamp."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +32,13 @@ class CommandContext:
     | options   | Value of each shared option of the command by its name, except `limit`; None if it was omitted. |
     | limit     | Maximum number of rows to write: 0 is unlimited, None the default of the output format. |
     | arguments | All arguments of the command line, beginning with the name of the command. |
+    | now       | The time that others, such as `2h ago`, are relative to, in ms since the epoch. |
     """
 
     options: Mapping[str, str | None]
     limit: int | None = None
     arguments: Sequence[str] = ()
+    now: int = field(default_factory=now_ms)
 
     @cached_property
     def lakes(self) -> Mapping[str, config.Entry] | None:
@@ -108,6 +114,38 @@ class CommandContext:
         """Write a note to standard error if `maintain` has dropped rows that the answer would have had."""
         if note := what_was_dropped(lake, scope):
             output.write_note(note)
+
+    def instant(self, option: str, text: str, *, of_plan: bool = False) -> int:
+        """Return the timestamp that is the value of an option, in ms since the epoch.
+
+        Write it in a note if the text does not show it by itself, or if it is that of a plan.
+        """
+        timestamp = to_ms(text, self.now)
+        if of_plan or not is_plain(text, timestamp):
+            output.write_note(f"{option} {text!r} is {to_iso(timestamp)} (UTC).")
+        return timestamp
+
+    def note_future(self, lake: Lake, *timestamps: int) -> None:
+        """Write a note to standard error if an answer is about an instant that has not come yet."""
+        newest = newest_instant(lake) if max(timestamps) > self.now else None
+        if newest is not None:
+            output.write_note(
+                f"{to_iso(max(timestamps))} is in the future: the newest record is of {to_iso(newest)}, and the answer "
+                "is the state after it."
+            )
+
+    @property
+    def absolute_arguments(self) -> list[str]:
+        """The arguments of the command line with absolute times, so that the command means the same later."""
+        return [
+            self._absolute(option, word) for option, word in zip(["", *self.arguments], self.arguments, strict=False)
+        ]
+
+    def _absolute(self, option: str, word: str) -> str:
+        name, equals, value = word.partition("=")
+        if option in _TIMES and is_relative(word):
+            return to_iso(to_ms(word, self.now))
+        return f"{name}={to_iso(to_ms(value, self.now))}" if equals and name in _TIMES and is_relative(value) else word
 
     def of_cluster(self, name: str) -> Self:
         """Return the context for one of the selected lakes."""

@@ -65,7 +65,7 @@ def asked(
         import_module(module)
 
     def work(name: str, folder: Path) -> None:
-        shared = (context.options, context.limit, context.arguments)
+        shared = (context.options, context.limit, context.arguments, context.now)
         function(LakeContext(*shared, name=name, entry=lakes[name], folder=folder))
 
     with temporary_folder("offsetlake-fleet-") as folder:

@@ -35,7 +35,7 @@ from offsetlake.pipeline.maintain.job import preview
 from offsetlake.pipeline.runner import Expiry, FinishedJob
 from offsetlake.queries.questions import check_known, like
 from offsetlake.rules.policy import RetentionPolicy
-from offsetlake.util.times import duration_ms, now_ms, to_duration, to_ms
+from offsetlake.util.times import duration_ms, to_duration
 
 RetentionOption = Annotated[
     str | None,
@@ -136,7 +136,7 @@ def expire(
         raise BadRequest("--compacted-by cannot be combined with --what-if, which plans nothing.")
     other = None if retention is None else _policy(context, retention)
     lake = open_verified(context.settings.lake)
-    rows = like(evaluate(lake, context.settings.retention, other, _time(now)), group)
+    rows = like(evaluate(lake, context.settings.retention, other, _time(context, now)), group)
     rows = check_known(lake, rows, group)
     if other is None:
         context.write(rows.drop_columns(["other_now"]), _WHAT_IF_SHOWN)
@@ -212,7 +212,7 @@ def maintain(
 
 
 def _expiry(context: CommandContext, now: str | None, retention: str | None, compacted_by: int | None = None) -> Expiry:
-    return Expiry(_policy(context, retention), _time(now), compacted_by)
+    return Expiry(_policy(context, retention), _time(context, now), compacted_by)
 
 
 def _policy(context: CommandContext, retention: str | None) -> RetentionPolicy:
@@ -221,8 +221,8 @@ def _policy(context: CommandContext, retention: str | None) -> RetentionPolicy:
     return policy if retention is None else replace(policy, default_ms=duration_ms(retention))
 
 
-def _time(now: str | None) -> int:
-    return now_ms() if now is None else to_ms(now)
+def _time(context: CommandContext, now: str | None) -> int:
+    return context.now if now is None else context.instant("--now", now)
 
 
 def _run_jobs(

@@ -19,6 +19,9 @@ app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="rich")
 JOBS, CHANGES, QUESTIONS = "Jobs", "Changing offsets: the plan first", "Questions"
 """The panels of commands in the help."""
 
+TIMES = "ISO 8601 (UTC), 14:05, 2h ago, now or ms"
+"""The forms of a time, for the help (`util.times.to_ms`)."""
+
 LakeOption = Annotated[
     str | None, typer.Option("--lake", metavar="DIR", help="The folder of the lake. [dim]default: lake[/]")
 ]
@@ -119,9 +122,7 @@ TopicOption = Annotated[
 ]
 NowOption = Annotated[
     str | None,
-    typer.Option(
-        "--now", metavar="TIME", help="The time to evaluate at: ms or ISO 8601. [dim]default: the system clock[/]"
-    ),
+    typer.Option("--now", metavar="TIME", help=f"The time to evaluate at: {TIMES}. [dim]default: the system clock[/]"),
 ]
 
 

@@ -16,7 +16,7 @@ from offsetlake.pipeline.changes import repair as job
 from offsetlake.pipeline.changes.execute import count_of
 from offsetlake.queries import questions
 from offsetlake.util.command_lines import command_line
-from offsetlake.util.times import duration_ms, now_ms, to_ms
+from offsetlake.util.times import duration_ms
 
 # The columns of a table for people, each with its importance (`offsetlake.cli.tables.Column`).
 _SHOWN = {
@@ -50,7 +50,7 @@ def repair(
     written again at the end of the log. The log must be one that offsetlake serves: a broker repairs its own.
     """
     min_age_ms = duration_ms(open_longer_than)
-    now_or_then = now_ms() if now is None else to_ms(now)
+    now_or_then = context.now if now is None else context.instant("--now", now)
     log, verified = context.log, open_verified(context.settings.lake)
     with Progress() as progress:
         if log.folder is None:

@@ -17,7 +17,7 @@ from offsetlake.pipeline.changes.restore import restore_as_of, restore_run
 from offsetlake.pipeline.changes.targets import Scope
 from offsetlake.pipeline.runner import Plan
 from offsetlake.queries.history.before import parse_position
-from offsetlake.util.times import now_ms, to_ms
+from offsetlake.util.times import is_relative, now_ms, to_iso, to_ms
 
 KINDS: Mapping[str, str] = {
     "restore": "Return to earlier offsets",
@@ -115,6 +115,7 @@ def _restore(form: Submission, group: str, log: LogAddress) -> ChangeRequest:
     def plan(lake: Lake) -> pa.Table:
         return restore_as_of(lake, group, moment, scope, now_ms(), None, through_cluster=log.connection is not None)
 
+    at = to_iso(moment) if isinstance(moment, int) and is_relative(at) else at
     words = ("restore", f"--as-of={at}" if at else f"--before={before}", *_topic_option(topic, partitions))
     return ChangeRequest(f"Group {group}", "alterations", group, ((*words, "--", group),), job="restore", plan=plan)
 
@@ -135,7 +136,8 @@ def _reset(form: Submission, group: str, log: LogAddress) -> ChangeRequest:
         raise BadRequest(f"{strategy} needs log start and end offsets, which only a cluster knows (--bootstrap).")
     flag, value, number, timestamp = f"--{strategy.replace('_', '-')}", form.text("value"), 0, None
     if strategy == "to_datetime":
-        timestamp = to_ms(value)
+        timestamp = resets.time_to_reset_to(value, now_ms())
+        value = to_iso(timestamp) if is_relative(value) else value
     elif strategy in resets.NUMBERED:
         number = _number(form, "value", "a number", -_MAX_INT64 if strategy == "shift_by" else 0)
         value = str(number)

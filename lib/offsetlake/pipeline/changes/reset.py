@@ -18,7 +18,7 @@ from offsetlake.queries.history.deleted import deleted_offsets, done_by, groups_
 from offsetlake.rules import strategies
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.row_codes import rows_in
-from offsetlake.util.times import to_iso
+from offsetlake.util.times import MIN_RECORD_TIMESTAMP_MS, duration_ms, to_iso, to_ms
 
 if TYPE_CHECKING:
     from offsetlake.log.cluster.admin import ClusterAdmin
@@ -139,6 +139,29 @@ class Reset:
     def evidence(self) -> str | None:
         """The source of the new offsets."""
         return self.source or (None if self.timestamp is None else to_iso(self.timestamp))
+
+
+def time_to_reset_to(text: str, now: int) -> int:
+    """Return a timestamp of `to_datetime` in ms since the epoch.
+
+    Raises:
+        BadRequest: It is invalid, or a number of milliseconds that no record of Kafka has.
+    """
+    timestamp = to_ms(text, now)
+    if timestamp < MIN_RECORD_TIMESTAMP_MS and text.strip().removeprefix("-").isdecimal():
+        raise BadRequest(
+            f"Invalid time {text}: as milliseconds since the epoch, it is {to_iso(timestamp)}. Write the time as ISO "
+            "8601 or, for a duration, its unit, such as 2h ago; to_earliest resets to the log start offsets."
+        )
+    return timestamp
+
+
+def time_before(duration: str, now: int) -> int:
+    """Return a timestamp of `by_duration` in ms since the epoch; raise BadRequest if it is before the epoch."""
+    timestamp = now - duration_ms(duration)
+    if timestamp < 0:
+        raise BadRequest(f"Invalid duration {duration}: it begins before the epoch, at {to_iso(timestamp)}.")
+    return timestamp
 
 
 def reset(lake: Lake, request: Reset, admin: "ClusterAdmin | None", now: int) -> pa.Table:

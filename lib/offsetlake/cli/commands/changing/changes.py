@@ -7,7 +7,7 @@ import typer
 from offsetlake.cli.commands.changing.plans import ALTERATIONS_SHOWN, TOMBSTONES_SHOWN, change_offsets
 from offsetlake.cli.commands.completion import complete_group, complete_topic
 from offsetlake.cli.commands.context import CommandContext
-from offsetlake.cli.commands.options import CHANGES, FORMAT, LAKE_AND_LOG, TopicOption, command
+from offsetlake.cli.commands.options import CHANGES, FORMAT, LAKE_AND_LOG, TIMES, TopicOption, command
 from offsetlake.errors import BadRequest
 from offsetlake.pipeline.changes import reset as offset_resets
 from offsetlake.pipeline.changes.cleanup import plan_cleanup
@@ -15,7 +15,7 @@ from offsetlake.pipeline.changes.live import Live
 from offsetlake.pipeline.changes.restore import restore_as_of, restore_run
 from offsetlake.pipeline.changes.targets import parse_scope
 from offsetlake.queries.history.before import parse_position
-from offsetlake.util.times import now_ms, to_ms
+from offsetlake.util.times import now_ms
 
 if TYPE_CHECKING:
     from offsetlake.pipeline.runner import Plan
@@ -84,7 +84,7 @@ def restore(
     ] = None,
     as_of: Annotated[
         str | None,
-        typer.Option("--as-of", metavar="TIME", help="Restore the offsets of this time: ms or ISO 8601."),
+        typer.Option("--as-of", metavar="TIME", help=f"Restore the offsets of this time: {TIMES}."),
     ] = None,
     before: Annotated[
         str | None,
@@ -121,7 +121,7 @@ def restore(
     through_cluster = context.log.connection is not None
     if group is not None and (as_of is None) != (before is None) and run is None:
         name, scope = group, parse_scope(topic or ())
-        moment = parse_position(before) if before is not None else to_ms(str(as_of))
+        moment = parse_position(before) if before is not None else context.instant("--as-of", str(as_of), of_plan=True)
         plan: Plan = lambda lake: restore_as_of(  # noqa: E731
             lake, name, moment, scope, now_ms(), rewind, through_cluster=through_cluster
         )

@@ -101,7 +101,7 @@ def show_outcomes(
     elif changed:
         impossible = f", {refused:,} cannot be made" if refused else ""
         write_note(f"The plan is for {changed_system}.")
-        again = command_line(*with_options(context.arguments, "--execute"))
+        again = command_line(*with_options(context.absolute_arguments, "--execute"))
         write_note(f"{changed:,} changes are planned{impossible}; nothing was changed. To execute them: {again}")
     if refused and (execute or not changed):
         problem = "were refused" if execute else "cannot be made"

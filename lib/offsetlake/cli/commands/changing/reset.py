@@ -12,14 +12,15 @@ from offsetlake.cli.commands.changing.changes import ExecuteOption, LiveOption, 
 from offsetlake.cli.commands.changing.plans import ALTERATIONS_SHOWN, change_offsets, export_plan
 from offsetlake.cli.commands.completion import complete_group, complete_topic
 from offsetlake.cli.commands.context import CommandContext
-from offsetlake.cli.commands.options import CHANGES, FORMAT, LAKE_AND_LOG, command
+from offsetlake.cli.commands.options import CHANGES, FORMAT, LAKE_AND_LOG, TIMES, command
+from offsetlake.cli.output import write_note
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
-from offsetlake.pipeline.changes.reset import Reset, compute_of
+from offsetlake.pipeline.changes.reset import Reset, compute_of, time_before, time_to_reset_to
 from offsetlake.pipeline.changes.reset import reset as plan_reset
 from offsetlake.pipeline.changes.share_groups import reset_share_group
 from offsetlake.pipeline.changes.targets import parse_scope
-from offsetlake.util.times import duration_ms, now_ms, to_ms
+from offsetlake.util.times import to_iso
 
 _GroupArgument = Annotated[
     str | None,
@@ -49,7 +50,8 @@ _ShiftByOption = Annotated[
     int | None, typer.Option("--shift-by", metavar="N", help="Move by N records, back if N is negative.")
 ]
 _ToDatetimeOption = Annotated[
-    str | None, typer.Option("--to-datetime", metavar="TIME", help="Reset to the first record from this time on.")
+    str | None,
+    typer.Option("--to-datetime", metavar="TIME", help=f"Reset to the first record from this time on: {TIMES}."),
 ]
 _ByDurationOption = Annotated[
     str | None,
@@ -134,7 +136,7 @@ def reset(
         "from_file": from_file,
         "from_group": from_group,
     }
-    now = now_ms()
+    now = context.now
     request = _reset(group, _scope(topic, all_topics=all_topics), strategies, only_if, now)
     request = replace(request, live=live_changes(context) if live else None)
 
@@ -169,9 +171,11 @@ def _reset(
         raise BadRequest("Specify what to reset: --all-topics, or --topic TOPIC[:P,...].")
     if group is None and strategy != "from_file":
         raise BadRequest("Specify the group to reset.")
-    timestamp = to_ms(str(value)) if strategy == "to_datetime" else None
-    if strategy == "by_duration":
-        timestamp = now - duration_ms(str(value))
+    read_time = {"to_datetime": time_to_reset_to, "by_duration": time_before}.get(strategy)
+    timestamp = None if read_time is None else read_time(str(value), now)
+    if timestamp is not None:
+        future = ", in the future: partitions without records after it are reset to their log end" * (timestamp > now)
+        write_note(f"{_flag(strategy)} {str(value)!r} is {to_iso(timestamp)} (UTC){future}.")
     number = value if isinstance(value, int) else 0
     return Reset(
         group, strategy, compute_of(strategy, number), scope or {}, timestamp, str(value) if copies else "", only_if

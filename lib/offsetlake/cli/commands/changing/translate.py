@@ -10,7 +10,7 @@ import typer
 from offsetlake.cli.commands.changing.changes import ExecuteOption, GroupArgument
 from offsetlake.cli.commands.changing.plans import change_offsets
 from offsetlake.cli.commands.context import CommandContext
-from offsetlake.cli.commands.options import CHANGES, FORMAT, LAKE_AND_LOG, command
+from offsetlake.cli.commands.options import CHANGES, FORMAT, LAKE_AND_LOG, TIMES, command
 from offsetlake.cli.output import write_note
 from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest, LogUnavailable
@@ -18,7 +18,7 @@ from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.pipeline.changes.translation.mirror_topics import SyncsLocation, offset_syncs
 from offsetlake.pipeline.changes.translation.translate import Translation, plan_translation, source_offsets
 from offsetlake.pipeline.runner import up_to_date_copy
-from offsetlake.util.times import now_ms, to_ms
+from offsetlake.util.times import now_ms
 
 # The columns of a plan for people by their headings, each with its importance (`offsetlake.cli.tables.Column`).
 _SHOWN = {
@@ -45,9 +45,7 @@ def translate(
     ] = None,
     as_of: Annotated[
         str | None,
-        typer.Option(
-            "--as-of", metavar="TIME", help="The time of the offsets: ms or ISO 8601. [dim]default: the newest[/]"
-        ),
+        typer.Option("--as-of", metavar="TIME", help=f"The time of the offsets: {TIMES}. [dim]default: the newest[/]"),
     ] = None,
     syncs_at: Annotated[
         SyncsLocation,
@@ -92,12 +90,14 @@ def translate(
             "kafka_config": to_kafka_config,
         },
         arguments=context.arguments,
+        now=context.now,
     )
     connection = target.log.connection
     if connection is None:
         raise BadRequest("--to must be the address of a cluster.")
+    as_of_ms = None if as_of is None else context.instant("--as-of", as_of, of_plan=True)
     with Progress() as progress:
-        offsets, is_available = _source(context, group, None if as_of is None else to_ms(as_of), progress.say)
+        offsets, is_available = _source(context, group, as_of_ms, progress.say)
         source = context.log.connection if is_available else None
         syncs = offset_syncs(source, connection, syncs_at, alias)
     if syncs is None or not syncs.topics:

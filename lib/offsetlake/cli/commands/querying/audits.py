@@ -14,6 +14,7 @@ from offsetlake.cli.commands.options import (
     LAKE,
     QUESTIONS,
     ROWS,
+    TIMES,
     GroupOption,
     GroupPatternOption,
     TopicOption,
@@ -31,7 +32,6 @@ from offsetlake.lake.sql.views import View
 from offsetlake.lake.sql.views import views as all_views
 from offsetlake.queries.audits import audit as query_view
 from offsetlake.queries.history.diff import diff as query_diff
-from offsetlake.util.times import to_ms
 
 MIN_SLOW_SECONDS = 5  # a query of all groups that takes longer suggests --group
 
@@ -54,7 +54,7 @@ def audit(
     group: GroupPatternOption = None,
     topic: TopicOption = None,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="Only rows from this time on: ms or ISO 8601.")
+        str | None, typer.Option("--since", metavar="TIME", help=f"Only rows from this time on: {TIMES}.")
     ] = None,
 ) -> None:
     """Query an audit view: changes, rewound groups, commit rates, upcoming expirations and more; worst first."""
@@ -69,9 +69,9 @@ def audit(
 @limited_memory()
 def _query(context: CommandContext, view: str, group: str | None, topic: str | None, since: str | None) -> None:
     lake = context.open_lake()
+    since_ms = None if since is None else context.instant("--since", since)
     with Progress(quiet=True) as progress:
         progress.say(f"querying {view}")
-        since_ms = None if since is None else to_ms(since)
         rows = query_view(lake, view, group, topic, since_ms, context.max_rows, progress.advance)
     if group is None and "group_id" in all_views()[view].columns and progress.seconds > MIN_SLOW_SECONDS:
         write_note("The query read all groups: it is faster with --group PATTERN.")
@@ -88,16 +88,18 @@ def _query(context: CommandContext, view: str, group: str | None, topic: str | N
 @limited_memory()
 def diff(
     context: CommandContext,
-    from_: Annotated[str, typer.Option("--from", metavar="TIME", help="The first time: ms or ISO 8601.")],
-    to: Annotated[str, typer.Option("--to", metavar="TIME", help="The second time: ms or ISO 8601.")],
+    from_: Annotated[str, typer.Option("--from", metavar="TIME", help=f"The first time: {TIMES}.")],
+    to: Annotated[str, typer.Option("--to", metavar="TIME", help=f"The second time: {TIMES}.")],
     group: GroupOption = None,
     topic: TopicOption = None,
 ) -> None:
     """Compare the offsets at two times: show those that differ, and the difference."""
     lake = context.open_lake()
+    instants = context.instant("--from", from_), context.instant("--to", to)
     with Progress(quiet=True) as progress:
         progress.say("comparing offsets")
-        rows = query_diff(lake, to_ms(from_), to_ms(to), group, topic, context.max_rows, progress.advance)
+        rows = query_diff(lake, *instants, group, topic, context.max_rows, progress.advance)
+    context.note_future(lake, *instants)
     context.write(rows)
 
 

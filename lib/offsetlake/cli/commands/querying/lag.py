@@ -8,7 +8,16 @@ import typer
 
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.each_lake import each_lake
-from offsetlake.cli.commands.options import FLEET, LAKE, QUESTIONS, ROWS, GroupPatternOption, TopicOption, command
+from offsetlake.cli.commands.options import (
+    FLEET,
+    LAKE,
+    QUESTIONS,
+    ROWS,
+    TIMES,
+    GroupPatternOption,
+    TopicOption,
+    command,
+)
 from offsetlake.cli.output import write_note
 from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest
@@ -18,7 +27,6 @@ from offsetlake.location.locate import locate
 from offsetlake.queries.lag import behind, lag_of_groups, lag_of_partitions, shown_status
 from offsetlake.queries.lag_over_time import lag_over_time
 from offsetlake.queries.standby import standby_lag
-from offsetlake.util.times import to_ms
 
 # The columns of tables for people, each with its importance (`offsetlake.cli.tables.Column`).
 _GROUPS_SHOWN = {
@@ -73,7 +81,7 @@ def lag(
         typer.Option(
             "--now",
             metavar="TIME",
-            help="The time to evaluate at, from what was known then: ms or ISO 8601. "
+            help=f"The time to evaluate at, from what was known then: {TIMES}. "
             "[dim]default: the latest recording of log end offsets[/]",
         ),
     ] = None,
@@ -104,7 +112,7 @@ def lag(
             raise BadRequest("--standby cannot be combined with options other than --group and --limit.")
         context.write(standby_lag(lake, Lake.open(locate(standby)), group), _STANDBY_SHOWN)
         return
-    by_partition = _by_partition(lake, group, topic, None if now is None else to_ms(now))
+    by_partition = _by_partition(lake, group, topic, None if now is None else context.instant("--now", now))
     rows = by_partition if partitions else lag_of_groups(by_partition)
     if status is not None:
         rows = rows.filter(pc.equal(rows["status"], status))

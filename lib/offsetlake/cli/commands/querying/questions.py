@@ -15,6 +15,7 @@ from offsetlake.cli.commands.options import (
     LAKE,
     QUESTIONS,
     ROWS,
+    TIMES,
     GroupOption,
     GroupPatternOption,
     NowOption,
@@ -29,7 +30,7 @@ from offsetlake.lake.sql.views import views
 from offsetlake.queries import questions
 from offsetlake.queries.exploring.commits import Filters
 from offsetlake.queries.history.as_of import groups_as_of, offsets_as_of
-from offsetlake.util.times import about, duration_ms, now_ms, to_duration, to_ms
+from offsetlake.util.times import about, duration_ms, to_duration
 
 # The columns of tables for people, in their order, each with its importance (`offsetlake.cli.tables.Column`).
 _OFFSETS_SHOWN = {
@@ -63,13 +64,9 @@ _TRANSACTIONS_SHOWN = {
 
 AsOfOption = Annotated[
     str | None,
-    typer.Option(
-        "--as-of", metavar="TIME", help="The state at this time: ms since the epoch or ISO 8601, UTC by default."
-    ),
+    typer.Option("--as-of", metavar="TIME", help=f"The state at this time: {TIMES}."),
 ]
-SinceOption = Annotated[
-    str | None, typer.Option("--since", metavar="TIME", help="Only from this time on: ms or ISO 8601.")
-]
+SinceOption = Annotated[str | None, typer.Option("--since", metavar="TIME", help=f"Only from this time on: {TIMES}.")]
 
 
 @command(
@@ -92,9 +89,11 @@ def offsets(
         rows = questions.offsets(lake, group, topic, output.max_rows(context.limit, context.settings.format))
         total = questions.count_offsets(lake, group, topic)
     else:
+        instant = context.instant("--as-of", as_of)
         with Progress(quiet=True) as progress:
             progress.say(f"looking up offsets as of {as_of}")
-            rows = offsets_as_of(lake, to_ms(as_of), group, topic, context.max_rows, progress.advance)
+            rows = offsets_as_of(lake, instant, group, topic, context.max_rows, progress.advance)
+        context.note_future(lake, instant)
         total = rows.num_rows
     if not rows.num_rows and (group is not None or topic is not None):
         questions.check_committed(lake, group, topic)
@@ -126,9 +125,11 @@ def groups(
     if as_of is None:
         rows = questions.groups(lake, group, state, group_type)
     else:
+        instant = context.instant("--as-of", as_of)
         with Progress(quiet=True) as progress:
             progress.say(f"looking up groups as of {as_of}")
-            rows = groups_as_of(lake, to_ms(as_of), group, state, group_type, advance=progress.advance)
+            rows = groups_as_of(lake, instant, group, state, group_type, advance=progress.advance)
+        context.note_future(lake, instant)
     context.write(questions.check_known(lake, rows, group), _GROUPS_SHOWN)
 
 
@@ -154,13 +155,14 @@ def history(
     ] = None,
     since: SinceOption = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="Only up to this time: ms or ISO 8601.")
+        str | None, typer.Option("--until", metavar="TIME", help=f"Only up to this time: {TIMES}.")
     ] = None,
 ) -> None:
     """Show the commits of a group for one partition, newest first, with resets and, if recorded, the principal."""
     lake = context.open_lake()
     questions.check_committed(lake, group, topic, partition)
-    period = (None if time is None else to_ms(time) for time in (since, until))
+    times = {"--since": since, "--until": until}
+    period = (None if time is None else context.instant(option, time) for option, time in times.items())
     filters = Filters(event or "", who or "", *period)
     rows = questions.history(lake, group, topic, partition, context.max_rows, choose=filters.chosen)
     context.write(rows, _HISTORY_SHOWN)
@@ -185,7 +187,8 @@ def audit_events(
 ) -> None:
     """Show audit events, newest first: which principal deleted or committed offsets through `serve` or a job."""
     lake = context.open_lake()
-    rows = questions.audit_events(lake, group, principal, None if since is None else to_ms(since), context.max_rows)
+    since_ms = None if since is None else context.instant("--since", since)
+    rows = questions.audit_events(lake, group, principal, since_ms, context.max_rows)
     context.write(questions.check_known(lake, rows, group), _AUDIT_EVENTS_SHOWN)
     context.note_dropped(lake, "audit_events")
 
@@ -239,7 +242,8 @@ def transactions(
 ) -> None:
     """Show open transactions: the producer, the age, and the offsets that each blocks. None is ever aborted."""
     lake = context.open_lake()
-    rows = questions.transactions(lake, now_ms() if now is None else to_ms(now), duration_ms(open_longer_than))
+    at = context.now if now is None else context.instant("--now", now)
+    rows = questions.transactions(lake, at, duration_ms(open_longer_than))
     ages = [None if age is None else to_duration(about(age)) for age in rows["age_ms"].to_pylist()]
     context.write(rows.append_column("age", pa.array(ages, pa.string())), _TRANSACTIONS_SHOWN)
 

@@ -9,7 +9,7 @@ import typer
 
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.each_lake import LakeContext, asked, check_outcomes
-from offsetlake.cli.commands.options import FLEET, LAKE, QUESTIONS, GroupPatternOption, command
+from offsetlake.cli.commands.options import FLEET, LAKE, QUESTIONS, TIMES, GroupPatternOption, command
 from offsetlake.cli.fleet.processes import Outcome
 from offsetlake.cli.output import write_line
 from offsetlake.cli.progress import Progress
@@ -17,7 +17,7 @@ from offsetlake.errors import BadRequest
 from offsetlake.lake.sql.engine import limited_memory
 from offsetlake.queries.cycles import list_cycles
 from offsetlake.util.atomic_files import replacing
-from offsetlake.util.times import to_iso, to_ms
+from offsetlake.util.times import to_iso
 
 if TYPE_CHECKING:
     from offsetlake.report.report import Report
@@ -48,7 +48,7 @@ def report(
         typer.Option(
             "--since",
             metavar="TIME",
-            help="The start of charts over time: ms or ISO 8601. [dim]default: a week before the newest record[/]",
+            help=f"The start of charts over time: {TIMES}. [dim]default: a week before the newest record[/]",
         ),
     ] = None,
 ) -> None:
@@ -56,7 +56,7 @@ def report(
 
     The page is self-contained and needs no network access. With several lakes of --fleet, a page for each and an index.
     """
-    since_ms = None if since is None else to_ms(since)
+    since_ms = None if since is None else context.instant("--since", since)
     if context.lakes is not None and len(context.lakes) > 1:
         _write_fleet(context, to or Path("reports"), group, since_ms)
         return

@@ -12,7 +12,6 @@ from offsetlake.cli.commands.querying.questions import AsOfOption
 from offsetlake.cli.progress import Progress
 from offsetlake.lake.sql.engine import limited_memory
 from offsetlake.queries.share import share_batches, share_partitions
-from offsetlake.util.times import to_ms
 
 _SHARE_SHOWN = {
     "group_id": 1, "topic": 1, "topic_id": 6, "partition": 1, "start_offset": 1, "end_offset": 2,
@@ -56,9 +55,9 @@ def share(
     times or more: the default limit, after which a record is archived.
     """
     lake = context.open_lake()
+    instant = None if as_of is None else context.instant("--as-of", as_of)
     with Progress(quiet=True) as progress:
         progress.say("looking up share partitions")
-        instant = None if as_of is None else to_ms(as_of)
         rows = share_partitions(lake, group, topic, partition, instant, progress.advance)
     if batches:
         context.write(share_batches(rows), _BATCHES_SHOWN)
