@@ -194,6 +194,13 @@ def test_time_before_the_newest_commit_is_noted(judged: Lake) -> None:
     assert note.startswith("evaluated at 1970-01-01T00:00:00.001Z, before the newest commit (")
 
 
+def test_commits_since_the_time_of_a_schedule_are_not_noted(judged: Lake, tmp_path: Path) -> None:
+    lake = Lake.open(Path(shutil.copytree(judged.location.path, tmp_path / "copy")))
+    newest = max(row["commit_timestamp"] for row in rows(lake, "offsets"))
+    for now, notes in ((newest - expire_job.USUAL_DELAY_MS, 0), (newest - expire_job.USUAL_DELAY_MS - 1, 1)):
+        assert len(expire(InProcess, lake, RetentionPolicy(WEEK), now, lambda _: None).notes) == notes  # type: ignore[arg-type]
+
+
 def test_what_if_of_an_empty_lake_has_no_rows(tmp_path: Path) -> None:
     assert what_if(new_lake(tmp_path / "lake"), RetentionPolicy(1), None, LATER).num_rows == 0
 
