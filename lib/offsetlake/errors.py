@@ -24,7 +24,7 @@ class LogUnavailable(OffsetlakeError):
 
 
 class LogMismatch(OffsetlakeError):
-    """The log is not the one that the lake was created from, or it ends before the offset up to which it was read."""
+    """The log is not the one that the lake was created from, or it has lost records that the lake has read."""
 
     exit_code = 4
 

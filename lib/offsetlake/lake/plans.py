@@ -39,7 +39,8 @@ class IngestPlan(Plan):
     |--------------|-------------|
     | log, log_identity | location of the log; its cluster id, if the log has one |
     | ranges, gaps | log offsets to read, and those deleted before they were read, as `ranges_to_json` writes them |
-    | positions    | topic, partition and position from which the next ingest reads on |
+    | positions    | topic, partition and position from which the next ingest reads on; checksum and leader epoch |
+    |              | of the last batch before, None if unknown |
     | log_ends, log_ends_asked | log end offsets of partitions, and when (ms) a cluster returned them, if it did |
     """
 
@@ -47,7 +48,7 @@ class IngestPlan(Plan):
     log_identity: str | None
     ranges: str
     gaps: str
-    positions: tuple[tuple[str, int, int], ...]
+    positions: tuple[tuple[str, int, int, int | None, int | None], ...]
     log_ends: tuple[tuple[Any, ...], ...] = ()
     log_ends_asked: int | None = None
 

@@ -50,13 +50,25 @@ class LogPosition(NamedTuple):
     tail_checksum: int | None
 
 
+class LeaderEpoch(NamedTuple):
+    """The leader epoch of the last batch before the position of a log partition."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+
+
 class Ingested(NamedTuple):
-    """What an ingest read, what was deleted before it could be read, and where the next ingest starts."""
+    """What an ingest read, what was deleted before it could be read, and where the next ingest starts.
+
+    `leader_epochs` are those in which the log before the positions ends, where they are known.
+    """
 
     log_identity: str | None
     ranges: tuple[LogRange, ...]
     positions: tuple[LogPosition, ...]
     gaps: tuple[LogRange, ...]
+    leader_epochs: tuple[LeaderEpoch, ...] = ()
 
 
 class Coverage(NamedTuple):
@@ -64,6 +76,15 @@ class Coverage(NamedTuple):
 
     through_run: int | None = None
     open_run: int | None = None
+
+
+_NESTED: dict[str, type[LogRange | LogPosition | LeaderEpoch]] = {
+    "ranges": LogRange,
+    "positions": LogPosition,
+    "gaps": LogRange,
+    "leader_epochs": LeaderEpoch,
+}
+"""The columns of `runs` that contain a struct for each log partition."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +105,7 @@ class Run:
     counts: dict[str, int]
     notes: tuple[str, ...] = ()
     open_run: int | None = None
+    leader_epochs: tuple[LeaderEpoch, ...] | None = None
 
     @property
     def resumed(self) -> bool:
@@ -93,18 +115,15 @@ class Run:
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> "Run":
         """Return the run that a row of `runs` describes."""
-        kinds: dict[str, type[LogRange | LogPosition]] = {
-            "ranges": LogRange, "positions": LogPosition, "gaps": LogRange,
-        }  # fmt: skip
         typed = {
-            name: tuple(kind(**entry) for entry in row[name]) for name, kind in kinds.items() if row[name] is not None
+            name: tuple(kind(**entry) for entry in row[name]) for name, kind in _NESTED.items() if row[name] is not None
         }
         return cls(**{**row, **typed, "counts": dict(row["counts"]), "notes": tuple(row["notes"])})
 
     def to_row(self) -> dict[str, Any]:
         """Return the row of `runs`."""
         row = {name: getattr(self, name) for name in definition("runs").column_names}
-        for name in ("ranges", "positions", "gaps"):
+        for name in _NESTED:
             row[name] = None if row[name] is None else [entry._asdict() for entry in row[name]]
         return row | {"counts": list(self.counts.items()), "notes": list(self.notes)}
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from offsetlake.errors import BadRequest
 from offsetlake.kafka.batches.reader import CorruptRegion
-from offsetlake.log.disk import folder
+from offsetlake.log.disk import folder, tails
 from offsetlake.log.disk.folder import FolderSlice
 from offsetlake.log.positions import LOG_TOPICS, LogExtent, LogPartition, OffsetRange
+from offsetlake.log.tails import Tail, TailQuery
 from offsetlake.log.writer.ownership import refuse_broker_folder
 from offsetlake.log.writer.recovery import recover_unless_owned
 
@@ -113,12 +114,17 @@ class LogAddress:
             for content in folder.fetch(log_slice):
                 yield log_slice, content
 
-    def tail_checksum(self, log_partition: LogPartition, end: int) -> int | None:
-        """Return the checksum of the batch that ends at offset `end`; None if it no longer exists.
+    def read_tails(self, queries: Sequence[TailQuery]) -> list[Tail]:
+        """Return the tail of log partitions before offsets, at most one of each, to know the log again.
 
-        Also None for a live log, which is identified by its cluster ID.
+        Raises:
+            LogUnavailable: The log cannot be read.
         """
-        return folder.tail_checksum(self.folder, log_partition, end) if self.folder else None
+        if self.folder:
+            return tails.read_tails(self.folder, queries)
+        from offsetlake.log.cluster import tails as live_tails  # noqa: PLC0415
+
+        return live_tails.read_tails(self._live, queries) if queries else []
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> "LogAddress":

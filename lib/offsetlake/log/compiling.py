@@ -18,6 +18,7 @@ from offsetlake.kafka.compiled import Compiled
 from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.log.address import LogAddress
 from offsetlake.log.reading import decode
+from offsetlake.log.tails import TailQuery
 
 COMPILING = "compiling the functions that read the log (once after an installation)"
 
@@ -37,7 +38,7 @@ def compile_loops(report: Callable[[str], None]) -> None:
             before = None
             for log_slice, content in log.fetch(log.slices(log_partition, offsets)):
                 before = decode(log_slice, content, before).steps
-            log.tail_checksum(log_partition, offsets.end)
+            log.read_tails([TailQuery(log_partition, offsets.end)])
 
 
 def _loops() -> list[Compiled]:

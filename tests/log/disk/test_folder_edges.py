@@ -1,17 +1,17 @@
-"""Folders that are no log, files that are none of it, files that vanish; and knowing a log again by its tail."""
+"""Folders that are no log, files that are none of it, and files that vanish."""
 
 import shutil
-import struct
 from pathlib import Path
 
-import google_crc32c
 import pytest
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.log.disk.folder import describe, fetch, slices, tail_checksum
-from offsetlake.log.positions import OFFSETS_TOPIC, SHARE_STATE_TOPIC, LogPartition, OffsetRange
+from offsetlake.log.disk.folder import describe, fetch, slices
+from offsetlake.log.disk.tails import read_tails
+from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition, OffsetRange
+from offsetlake.log.tails import Tail, TailQuery
 from support.log.made_folders import PARTITION, batch, read_all, rows_of, write
-from support.oracle.log_writer import Batch, batch_bytes
+from support.oracle.log_writer import batch_bytes
 
 REAL_LOG = Path(__file__).parents[2] / "fixtures" / "real-log"
 
@@ -95,7 +95,7 @@ def test_other_files_in_partition_folder_are_ignored(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"0\n")
     assert describe(tmp_path).ranges == {PARTITION: (0, 6)}
     assert read_all(tmp_path) == (rows_of([batch(0), batch(3)]), [])
-    assert tail_checksum(tmp_path, PARTITION, 103) is None
+    assert read_tails(tmp_path, [TailQuery(PARTITION, 103)]) == [Tail(leader_epoch=0)]
 
 
 @pytest.mark.parametrize(
@@ -176,59 +176,3 @@ def test_segment_truncated_before_fetch_is_reported(left: int, tmp_path: Path) -
     path.write_bytes(path.read_bytes()[:left])
     with pytest.raises(LogUnavailable, match=f"was truncated from {size} to {left} bytes while it was read"):
         list(fetch(piece))
-
-
-# --- knowing a log again ---
-
-
-def crc(each: Batch) -> int:
-    return int(google_crc32c.value(batch_bytes(each)[16:]))
-
-
-def test_tail_checksum_is_that_of_the_batch_before_the_offset(tmp_path: Path) -> None:
-    batches = [batch(0), batch(3), batch(6), batch(9)]
-    write(tmp_path, batches[:2], batches[2:])
-    for each in batches:
-        assert tail_checksum(tmp_path, PARTITION, each.last + 1) == crc(each)
-    assert len({crc(each) for each in batches}) == 4
-    for end in (0, 1, 2, 4, 11, 13, 100):
-        assert tail_checksum(tmp_path, PARTITION, end) is None
-    assert tail_checksum(tmp_path, LogPartition(SHARE_STATE_TOPIC, 0), 3) is None
-    assert tail_checksum(tmp_path / "none", PARTITION, 3) is None
-
-
-def test_empty_segment_after_tail_is_skipped(tmp_path: Path) -> None:
-    write(tmp_path, [batch(0)], (3, []))
-    assert tail_checksum(tmp_path, PARTITION, 3) == crc(batch(0))
-
-
-def test_leader_epoch_does_not_change_tail_checksum(tmp_path: Path) -> None:
-    write(tmp_path, [batch(0, partition_leader_epoch=7)])
-    assert tail_checksum(tmp_path, PARTITION, 3) == crc(batch(0, partition_leader_epoch=8))
-    write(tmp_path, [batch(0, size=21)])
-    assert tail_checksum(tmp_path, PARTITION, 3) != crc(batch(0))
-
-
-def test_damage_before_tail_does_not_hide_it(tmp_path: Path) -> None:
-    (path,) = write(tmp_path, [batch(0), batch(3), batch(6), batch(9)])
-    size = len(batch_bytes(batch(0)))
-    for harm in (bytes(size), struct.pack(">q", 2**40) + batch_bytes(batch(3))[8:], b"junk"):
-        path.write_bytes(b"".join([batch_bytes(batch(0)), harm, batch_bytes(batch(6)), batch_bytes(batch(9))]))
-        assert tail_checksum(tmp_path, PARTITION, 12) == crc(batch(9))
-
-
-@pytest.mark.parametrize(
-    "compacted",
-    [
-        batch(3, gap=1),  # the last record is gone
-        Batch(records=(batch(3).records[0], batch(3).records[2])),
-        Batch(records=(), base_offset=3, last_offset=5, max_timestamp=1),
-        batch(3, delete_horizon=1_800_000_000_000),
-        batch(3, magic=1, codec="gzip"),
-        batch(3, magic=0),
-    ],
-)
-def test_compacted_tail_has_no_checksum(compacted: Batch, tmp_path: Path) -> None:
-    write(tmp_path, [batch(0), compacted, batch(compacted.last + 1)])
-    assert tail_checksum(tmp_path, PARTITION, compacted.last + 1) is None
-    assert tail_checksum(tmp_path, PARTITION, compacted.last + 4) is not None

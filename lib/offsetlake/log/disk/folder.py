@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from pathlib import Path
 
-import google_crc32c
 import numpy as np
 
 from offsetlake.errors import LogUnavailable
@@ -20,7 +19,6 @@ from offsetlake.kafka.batches.framing import (
     end_of_last_valid,
     find_batch,
     has_valid_checksum,
-    headers,
 )
 from offsetlake.kafka.batches.kernels import Bytes, Ints
 from offsetlake.kafka.batches.reader import CorruptRegion
@@ -38,8 +36,6 @@ from offsetlake.log.positions import LOG_TOPICS, LogExtent, LogPartition, Offset
 CHUNK_BYTES = 8 << 20  # read at once; the memory of a reader is a small multiple of it
 MAX_SLICE_BYTES = 64 << 20
 MAX_REGION_BYTES = 1 << 20  # longer corrupt regions are split
-
-_DELETE_HORIZON = 0x40  # attribute bit
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +104,15 @@ def _cluster_id(folder: Path) -> str | None:
     properties = folder / "meta.properties"
     if not properties.is_file():
         return None
-    with _readable(properties):
+    with readable(properties):
         text = properties.read_text(encoding="latin-1")  # the encoding of java.util.Properties
     lines = (line.partition("=") for line in text.splitlines())
     return next((value.strip() for name, _, value in lines if name.strip() == "cluster.id"), None)
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
+def readable(path: Path) -> Iterator[None]:
+    """Raise LogUnavailable if a file of the log cannot be read in the block."""
     try:
         yield
     except FileNotFoundError as error:
@@ -127,8 +124,9 @@ def _readable(path: Path) -> Iterator[None]:
         raise LogUnavailable(f"{path} cannot be read: {error.strerror}.") from error
 
 
-def _map(path: Path) -> Bytes:
-    with _readable(path):
+def map_segment(path: Path) -> Bytes:
+    """Return the bytes of a segment, which are mapped into memory; raise LogUnavailable if it cannot be read."""
+    with readable(path):
         return np.asarray(np.memmap(path, np.uint8, "r")) if path.stat().st_size else np.empty(0, np.uint8)
 
 
@@ -137,36 +135,13 @@ def end_of(segment: Segment) -> tuple[int, int]:
 
     A last batch with a wrong checksum is indistinguishable from one that is still being written.
     """
-    buffer = _map(segment.path)
+    buffer = map_segment(segment.path)
     positions = batches_of_segment(buffer, segment.base_offset)
     if not len(positions):
         return segment.base_offset, len(buffer)
     position = int(positions[-1])
     end = int(kernels.spans(buffer, positions[-1:])[1, 0]) + 1
     return end, len(buffer) - position - int(kernels.batch_size(buffer, position))
-
-
-def tail_checksum(folder: Path, log_partition: LogPartition, end: int) -> int | None:
-    """Return the CRC-32C of the batch that ends before offset `end`, which identifies the log.
-
-    The partition leader epoch is excluded, because a broker may change it. Return None if the batch no longer exists or
-    its bytes may have changed: it was compacted, or has magic 0 or 1.
-    """
-    path = folder / str(log_partition)
-    before = [segment for segment in segments_of(path) if segment.base_offset < end] if path.is_dir() else []
-    if not before:
-        return None
-    buffer = _map(before[-1].path)
-    positions = batches_of_segment(buffer, before[-1].base_offset)
-    position = positions[kernels.spans(buffer, positions)[1] == end - 1]
-    if not len(position):
-        return None
-    (header,) = headers(buffer, position)
-    compacted = header["record_count"] <= header["last_offset_delta"] or header["attributes"] & _DELETE_HORIZON
-    if header["magic"] < 2 or compacted:
-        return None
-    stop = position[0] + kernels.BATCH_OVERHEAD + header["length"]
-    return int(google_crc32c.value(buffer[position[0] + kernels.MAGIC_AT : stop].tobytes()))
 
 
 def slices(folder: Path, log_partition: LogPartition, offsets: OffsetRange) -> list[FolderSlice]:
@@ -181,7 +156,7 @@ def slices(folder: Path, log_partition: LogPartition, offsets: OffsetRange) -> l
         part = OffsetRange(max(segment.base_offset, offsets.start), min(end, offsets.end))
         if part.start >= part.end:
             continue
-        buffer = _map(segment.path)
+        buffer = map_segment(segment.path)
         if not len(buffer):
             continue
         if following and part == (segment.base_offset, end) and len(buffer) <= MAX_SLICE_BYTES:
@@ -240,14 +215,14 @@ def fetch(folder_slice: FolderSlice) -> Iterator[bytes | CorruptRegion]:
         LogUnavailable: The segment was deleted or truncated.
     """
     path = Path(folder_slice.path)
-    buffer = _map(path)
+    buffer = map_segment(path)
     position, stop = folder_slice.from_byte, folder_slice.from_byte + folder_slice.size
     if len(buffer) < stop:
         raise LogUnavailable(
             f"{path} was truncated from {stop} to {len(buffer)} bytes while it was read. Read a copy of the folder."
         )
     next_offset, chunk_bytes = folder_slice.offsets.start, CHUNK_BYTES
-    with _readable(path), path.open("rb") as file:
+    with readable(path), path.open("rb") as file:
         while position < stop:
             file.seek(position)
             data = file.read(min(chunk_bytes, stop - position))

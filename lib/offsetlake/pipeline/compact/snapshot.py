@@ -31,7 +31,7 @@ from offsetlake.pipeline.compact.task import (
     replayed_groups,
     still_pending,
 )
-from offsetlake.pipeline.ingest.plan import check_same_log
+from offsetlake.pipeline.ingest.known_log import check_same_log
 from offsetlake.pipeline.ingest.rows import of_others
 from offsetlake.rules.reduction import KEY, latest, merged
 from offsetlake.util.arguments import lists_arguments

@@ -18,7 +18,7 @@ from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.emit.decisions import BY_HAND, DECIDED
 from offsetlake.pipeline.emit.log_writer import Writer, open_writer
 from offsetlake.pipeline.emit.task import PLANNERS, Emission
-from offsetlake.pipeline.ingest.plan import check_same_log
+from offsetlake.pipeline.ingest.known_log import check_same_log
 from offsetlake.queries.questions import outcomes
 
 JOB = "emit"

@@ -15,6 +15,7 @@ from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import LogPartition, OffsetRange
 from offsetlake.log.reading import plan_readers, ranges_from_json
 from offsetlake.pipeline.ingest import log_ends
+from offsetlake.pipeline.ingest.known_log import LastRead
 from offsetlake.pipeline.ingest.plan import plan_ingest, resume_ingest
 from offsetlake.pipeline.ingest.task import Reading, read_history
 from offsetlake.pipeline.parallel import concurrent_tasks, distribute
@@ -52,10 +53,10 @@ def ingest(
 
     """
     with writing(lake, JOB, say):
-        plan = runs.unfinished_plan(lake, JOB, plans.IngestPlan)
+        interrupted = runs.unfinished_plan(lake, JOB, plans.IngestPlan)
+        plan = resume_ingest(interrupted, log, lake) if interrupted else None
         if plan:
             say(f"run {plan.run_id} was interrupted: resuming it first")
-            plan = resume_ingest(plan, log)
         else:
             say(f"checking the log {log}")
             plan = plan_ingest(log, runs.last_run(lake, JOB), lake)
@@ -71,7 +72,7 @@ def ingest(
             say(f"reading {records:,} log offsets of {len(ranges)} log partitions")
             _write_history(spark(), lake, log, plan)
         plan = _record_ends(lake, plan, ask)
-        return _finish(lake, log, plan, ranges)
+        return _finish(lake, plan, ranges)
 
 
 def _write_history(spark: "SparkSession | None", lake: Lake, log: LogAddress, plan: plans.IngestPlan) -> None:
@@ -92,13 +93,12 @@ def _record_ends(lake: Lake, plan: plans.IngestPlan, ask: log_ends.Ask | None) -
     return plan.with_notes(*ends.notes)
 
 
-def _finish(
-    lake: Lake, log: LogAddress, plan: plans.IngestPlan, ranges: Mapping[LogPartition, OffsetRange]
-) -> runs.Report:
+def _finish(lake: Lake, plan: plans.IngestPlan, ranges: Mapping[LogPartition, OffsetRange]) -> runs.Report:
     counts = {table: rows_of_run(lake, table, plan.run_id) if ranges else 0 for table in HISTORY}
-    positions = tuple(
-        runs.LogPosition(topic, partition, position, log.tail_checksum(LogPartition(topic, partition), position))
-        for topic, partition, position in plan.positions
+    ends = [LastRead(*position) for position in plan.positions]
+    positions = tuple(runs.LogPosition(*end[:4]) for end in ends)
+    epochs = tuple(
+        runs.LeaderEpoch(*end.log_partition, end.leader_epoch) for end in ends if end.leader_epoch is not None
     )
     gaps = _as_rows(ranges_from_json(plan.gaps))
     return runs.finish(
@@ -108,7 +108,7 @@ def _finish(
         outcome="done" if ranges else "nothing new",
         counts=counts,
         log=plan.log,
-        ingested=runs.Ingested(plan.log_identity, _as_rows(ranges), positions, gaps),
+        ingested=runs.Ingested(plan.log_identity, _as_rows(ranges), positions, gaps, epochs),
     )
 
 

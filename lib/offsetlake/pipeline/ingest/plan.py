@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 
-from offsetlake.errors import LakeUnusable, LogMismatch
+from offsetlake.errors import LogMismatch
 from offsetlake.lake import plans, runs
+from offsetlake.lake.definitions import HISTORY
+from offsetlake.lake.files import committed
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import LogExtent, LogPartition, OffsetRange
 from offsetlake.log.reading import ranges_from_json, ranges_to_json
+from offsetlake.pipeline.ingest.known_log import LastRead, ends_of, last_reads, refuse_changed, same_log
 
 Ranges = dict[LogPartition, OffsetRange]
 
@@ -15,36 +18,27 @@ Ranges = dict[LogPartition, OffsetRange]
 def plan_ingest(log: LogAddress, last: runs.Run | None, lake: Lake) -> plans.IngestPlan:
     """Return the plan of an ingest; `last` is the last run of an ingest. Raises LogUnavailable, LogMismatch."""
     extent = log.describe()
-    known = positions_of(last) if last else {}
+    known = last_reads(last) if last else {}
+    ends = ends_of(log, extent, known)  # before the comparison: what is written again later does not equal them
     if last:
         same_log(lake, log, extent, last)
     starts = {where: known[where].position if where in known else held.start for where, held in extent.ranges.items()}
     wanted = {where: OffsetRange(start, extent.ranges[where].end) for where, start in starts.items()}
     ranges, gaps = _within(wanted, extent)
-    positions = {where: held.position for where, held in known.items()} | {
-        where: held.end for where, held in extent.ranges.items()
-    }
     return plans.IngestPlan(
         log=log.location,
         log_identity=extent.identity or (last.log_identity if last else None),
         ranges=ranges_to_json(ranges),
         gaps=ranges_to_json(gaps),
-        positions=tuple((*where, position) for where, position in sorted(positions.items())),
+        positions=tuple(sorted(ends.values())),
         notes=(*extent.notes, *_gap_notes(gaps)),
     )
 
 
-def check_same_log(lake: Lake, log: LogAddress, extent: LogExtent) -> None:
-    """Raise LogMismatch if the lake was read from another log, LakeUnusable if it has read none."""
-    last = runs.last_run(lake, "ingest")
-    if last is None:
-        raise LakeUnusable(f"The lake {lake.location} has not read a log yet: run `offsetlake run`.")
-    same_log(lake, log, extent, last)
-
-
-def resume_ingest(plan: plans.IngestPlan, log: LogAddress) -> plans.IngestPlan:
+def resume_ingest(plan: plans.IngestPlan, log: LogAddress, lake: Lake) -> plans.IngestPlan | None:
     """Return the plan of an interrupted run without what the log has lost at its start since.
 
+    Return None if the log has lost records at its end since, and the run has committed nothing: it can be planned anew.
     Raises LogUnavailable, LogMismatch.
     """
     extent = log.describe()
@@ -53,6 +47,14 @@ def resume_ingest(plan: plans.IngestPlan, log: LogAddress) -> plans.IngestPlan:
         raise LogMismatch(
             f"Run {plan.run_id} was interrupted while it read {plan.log}: resume it with that log, not {log}."
         )
+    planned = [LastRead(*position) for position in plan.positions]
+    try:
+        advice = f"run {plan.run_id}, which was interrupted, has read a part of it: read it into a new lake with --lake"
+        refuse_changed(lake, log, extent, {last_read.log_partition: last_read for last_read in planned}, advice)
+    except LogMismatch:
+        if any(committed(lake, table, "ingest", plan.run_id) for table in HISTORY):
+            raise
+        return None
     ranges, gaps = _within(ranges_from_json(plan.ranges), extent)
     resumed = replace(plan, ranges=ranges_to_json(ranges), gaps=ranges_to_json(ranges_from_json(plan.gaps) | gaps))
     return resumed.with_notes(runs.RESUMED, *_gap_notes(gaps))
@@ -76,37 +78,3 @@ def _gap_notes(gaps: Ranges) -> list[str]:
         f"{gap.end - gap.start:,} log offsets were deleted before this lake read them"
         for where, gap in sorted(gaps.items())
     ]
-
-
-def positions_of(ingested: runs.Run) -> dict[LogPartition, runs.LogPosition]:
-    """Return the positions that an ingest recorded, by log partition."""
-    return {LogPartition(row.topic, row.partition): row for row in ingested.positions or ()}
-
-
-def same_log(lake: Lake, log: LogAddress, extent: LogExtent, last: runs.Run) -> None:
-    """Raise LogMismatch if the lake was read from another log; `last` is the last run of an ingest.
-
-    A log that can be neither confirmed nor rejected passes: the tail of a partition may have been compacted or deleted.
-    """
-    advice = f"a lake contains one log: select another lake with --lake, or the right log (last: {last.log})"
-    if extent.identity and last.log_identity and extent.identity != last.log_identity:
-        raise LogMismatch(
-            f"{log} is the log of cluster {extent.identity}, but {lake.location} contains that of {last.log_identity}; "
-            f"{advice}."
-        )
-    for where, last_read in sorted(positions_of(last).items()):
-        held = extent.ranges.get(where)
-        if held is None and last_read.position:
-            raise LogMismatch(f"{log} has no {where}, which {lake.location} has read; {advice}.")
-        if held and held.end < last_read.position:
-            raise LogMismatch(
-                f"{where} of {log} ends at offset {held.end}, but {lake.location} has read up to {last_read.position}: "
-                f"it is another log, an older copy, or it lost records; {advice}."
-            )
-        if extent.identity is None and last_read.tail_checksum is not None:
-            found = log.tail_checksum(where, last_read.position)
-            if found not in (None, last_read.tail_checksum):
-                raise LogMismatch(
-                    f"The batch of {where} before offset {last_read.position} is not the one that {lake.location} "
-                    f"read; {advice}."
-                )

@@ -11,15 +11,15 @@ from offsetlake.lake import runs
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import SHARE_STATE_TOPIC, LogPartition
-from offsetlake.pipeline.ingest.plan import positions_of, same_log
+from offsetlake.pipeline.ingest.known_log import LastRead, last_reads, same_log
 
 _SNAPSHOTS = "share coordinators load the newest snapshot of each share partition"
 _UNREAD = "not read yet: run `offsetlake ingest`"
 _UNCOMPACTED = "not compacted yet: run `offsetlake compact`"
 
 _UNKNOWN = (
-    "cannot verify that the lake was read from this log: the last batches that were read were compacted away, are "
-    "older than Kafka 0.11, or were read from a live cluster"
+    "cannot verify that the lake was read from this log: the last batches that were read were compacted away, or are "
+    "older than Kafka 0.11"
 )
 
 _FIRST_PENDING = """
@@ -68,8 +68,8 @@ def needs_of_log(lake: Lake, log: LogAddress) -> dict[LogPartition, Need]:
     if ingested is None:
         return dict.fromkeys(extent.ranges, Need(0, _UNREAD))
     same_log(lake, log, extent, ingested)
-    read, covered = positions_of(ingested), runs.compacted_positions(lake)
-    if not any(_is_verified(log, where, read[where]) for where in extent.ranges.keys() & read.keys()):
+    read, covered = last_reads(ingested), runs.compacted_positions(lake)
+    if not any(_is_verified(log, read[where]) for where in extent.ranges.keys() & read.keys()):
         return dict.fromkeys(extent.ranges, Need(0, _UNKNOWN))
     pending = {row["log_partition"]: row for row in lake.query(_FIRST_PENDING, "pending_offsets").to_pylist()}
     newest = lake.query(_FIRST_SNAPSHOT, "share_state_records").to_pylist()
@@ -77,14 +77,14 @@ def needs_of_log(lake: Lake, log: LogAddress) -> dict[LogPartition, Need]:
     return {where: _need(where, read, covered, pending, snapshots) for where in extent.ranges}
 
 
-def _is_verified(log: LogAddress, where: LogPartition, read: runs.LogPosition) -> bool:
+def _is_verified(log: LogAddress, read: LastRead) -> bool:
     checksum = read.tail_checksum
-    return checksum is not None and log.tail_checksum(where, read.position) == checksum
+    return checksum is not None and log.read_tails([read.query])[0].checksum == checksum
 
 
 def _need(
     where: LogPartition,
-    read: Mapping[LogPartition, runs.LogPosition],
+    read: Mapping[LogPartition, LastRead],
     covered: Mapping[tuple[str, int], int],
     pending: Mapping[int, Mapping[str, Any]],
     snapshots: Mapping[int, int],

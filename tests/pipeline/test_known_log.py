@@ -1,0 +1,122 @@
+"""Random logs that lose their last records and are written again, between the runs of an ingest."""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from offsetlake.errors import LogMismatch
+from offsetlake.lake.lake import Lake
+from offsetlake.log.address import LogAddress
+from offsetlake.log.positions import LogExtent, LogPartition
+from offsetlake.pipeline.ingest.known_log import LastRead, ends_of, refuse_changed
+from support.lakes import new_lake
+from support.log.made_folders import PARTITION
+from support.oracle.log_writer import Batch, Record, write_partition
+
+TIME = 1_700_000_000_000
+
+
+@dataclass
+class Log:
+    """A log partition: all batches that were written and not lost, and what compaction left of each."""
+
+    written: list[Batch] = field(default_factory=list)
+    left: list[Batch | None] = field(default_factory=list)
+    epoch: int = 0
+    records: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.written[-1].last + 1 if self.written else 0
+
+    def append(self, count: int) -> None:
+        offsets = range(self.end, self.end + count)
+        self.records += count  # the content of each record is unique
+        contents = range(self.records - count, self.records)
+        records = tuple(Record(at, TIME, b"k%d" % of, b"v%d" % of) for at, of in zip(offsets, contents, strict=True))
+        self.written.append(Batch(records=records, partition_leader_epoch=self.epoch))
+        self.left.append(self.written[-1])
+
+    def lose(self, count: int) -> None:
+        """Lose the last batches: the new leader did not have them, and has not compacted its active segment."""
+        del self.written[len(self.written) - count :], self.left[len(self.left) - count :]
+        self.left[-1] = self.written[-1]
+        self.epoch += 1
+
+    def compact(self, kept: Sequence[int]) -> None:
+        """Remove records of all batches but the last, which is in the active segment; `kept` are bits of records."""
+        for number, bits in zip(range(len(self.left) - 1), kept, strict=False):
+            batch = self.left[number]
+            records = () if batch is None else tuple(r for i, r in enumerate(batch.records) if bits >> i & 1)
+            full = self.written[number]
+            self.left[number] = (
+                replace(full, records=records, base_offset=full.first, last_offset=full.last) if records else None
+            )
+
+    def write(self, folder: Path, segment_starts: Sequence[int]) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        first = self.written[0].first if self.written else 0
+        starts = sorted({first, *(start for start in segment_starts if start < self.end)})
+        write_partition(folder, 0, [each for each in self.left if each is not None], segment_starts=starts)
+        epochs: dict[int, int] = {}
+        for batch in self.written:
+            epochs.setdefault(batch.partition_leader_epoch, batch.first)
+        lines = ["0", str(len(epochs)), *(f"{epoch} {start}" for epoch, start in epochs.items())]
+        (folder / str(PARTITION)).mkdir(parents=True, exist_ok=True)
+        (folder / str(PARTITION) / "leader-epoch-checkpoint").write_text("\n".join(lines) + "\n")
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("append"), st.integers(1, 3)),
+    st.tuples(st.just("lose"), st.integers(1, 4)),
+    st.tuples(st.just("compact"), st.lists(st.integers(0, 7), min_size=12, max_size=12)),
+    st.tuples(st.just("read"), st.lists(st.integers(1, 20), max_size=2)),
+)
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    return new_lake(tmp_path_factory.mktemp("lakes") / "lake")
+
+
+@pytest.mark.slow
+@given(steps=st.lists(STEPS, max_size=20))
+@settings(max_examples=150)
+def test_log_is_read_on_exactly_if_it_still_is_the_one_that_was_read(
+    lake: Lake, tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, object]]
+) -> None:
+    folder, log = tmp_path_factory.mktemp("log") / "log", Log()
+    log.append(1)
+    known: dict[LogPartition, LastRead] = {}
+    was_read: list[Batch] = []
+    for name, argument in [*steps, ("read", []), ("append", 3), ("read", [])]:
+        if name == "append":
+            log.append(argument)  # type: ignore[arg-type]
+        elif name == "lose":
+            log.lose(min(argument, len(log.written) - 1))  # type: ignore[type-var, arg-type]
+        elif name == "compact":
+            log.compact(argument)  # type: ignore[arg-type]
+        else:
+            log.write(folder, argument)  # type: ignore[arg-type]
+            found = _read(lake, LogAddress(folder=folder), known)
+            same = log.written[: len(was_read)] == was_read
+            assert (found is not None) == same
+            if found is None:
+                return
+            known, was_read = found, [*log.written]
+
+
+def _read(lake: Lake, log: LogAddress, known: dict[LogPartition, LastRead]) -> dict[LogPartition, LastRead] | None:
+    """Return what is known after a run that started with what is `known`; None if the log is refused."""
+    extent: LogExtent = log.describe()
+    ends = ends_of(log, extent, known)
+    try:
+        refuse_changed(lake, log, extent, known, "advice")
+    except LogMismatch:
+        return None
+    return ends
