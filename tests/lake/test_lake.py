@@ -47,7 +47,7 @@ def test_missing_table_is_named(folder: Path) -> None:
     lake = Lake.create(folder)
     shutil.rmtree(lake.table_location("offsets").path)
     with pytest.raises(
-        LakeUnusable, match=f"table offsets of the lake {lake.location.path} is missing: restore its folder"
+        LakeUnusable, match=f"table offsets of the lake {lake.location.path} is missing: run `offsetlake rebuild"
     ):
         lake.count("offsets")
 

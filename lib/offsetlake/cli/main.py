@@ -44,11 +44,13 @@ def run(arguments: Sequence[str] | None) -> int:
     from typer.exceptions import TyperException  # noqa: PLC0415 - imported late, as the module docstring explains
 
     from offsetlake.cli.app import command  # noqa: PLC0415
+    from offsetlake.lake.data_files import naming_damage  # noqa: PLC0415
 
     signal.signal(signal.SIGINT, _interrupt)
     try:
         words = sys.argv[1:] if arguments is None else [*arguments]
-        result: Any = command(args=words, prog_name="offsetlake", standalone_mode=False, obj=words)
+        with naming_damage():
+            result: Any = command(args=words, prog_name="offsetlake", standalone_mode=False, obj=words)
     except (OffsetlakeError, TyperException) as error:
         message = error.format_message() if isinstance(error, TyperException) else str(error)
         message += error.suggest() if isinstance(error, NotInLake) else ""

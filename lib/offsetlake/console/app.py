@@ -34,6 +34,7 @@ from offsetlake.console.routes import (
 from offsetlake.console.routes.parameters import RelativeTime
 from offsetlake.console.state import BASE, PageState, at_base
 from offsetlake.errors import BadRequest, OffsetlakeError
+from offsetlake.lake.data_files import FILE_ERRORS, damage_behind
 from offsetlake.location.locate import LakeLocation
 from offsetlake.rules.policy import RetentionPolicy
 
@@ -90,6 +91,8 @@ def checked(app: FastAPI, gate: Gate, dashboard: str = "") -> ASGIApp:
     app.add_exception_handler(SignInRequired, _to_sign_in)
     app.add_exception_handler(RelativeTime, lambda _request, error: RedirectResponse(str(error), 303))
     app.add_exception_handler(OffsetlakeError, _handle(lambda error: 400 if isinstance(error, BadRequest) else 503))
+    for kind in FILE_ERRORS:
+        app.add_exception_handler(kind, _handle_damage)
     app.add_exception_handler(RequestValidationError, _handle(lambda _error: 400))
     app.add_exception_handler(HTTPException, _handle(lambda error: getattr(error, "status_code", 500)))
     return CheckedRequests(app, dashboard, only_local=gate.security.credentials is None)
@@ -147,6 +150,13 @@ def _to_sign_in(request: Request, _error: Exception) -> Response:
 
 def _path_and_query(request: Request) -> str:
     return request.url.path + (f"?{request.url.query}" if request.url.query else "")
+
+
+def _handle_damage(request: Request, error: Exception) -> Response:
+    """Show which file of the lake is damaged; raise other errors."""
+    if (found := damage_behind(error)) is None:
+        raise error
+    return _handle(lambda _error: 503)(request, found)
 
 
 def _handle(status: Callable[[Exception], int]) -> Callable[[Request, Exception], Response]:

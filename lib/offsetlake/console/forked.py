@@ -19,6 +19,7 @@ from multiprocessing.context import ForkServerProcess
 from typing import Any
 
 from offsetlake.errors import NotEnoughMemory, OffsetlakeError
+from offsetlake.lake.data_files import naming_damage
 from offsetlake.serve.storage.child_process import CHILD_NICENESS
 from offsetlake.util.memory_limit import return_large_blocks
 
@@ -137,7 +138,8 @@ def answer(
     tempfile.tempdir = fields.pop("folder")
     with limit:
         try:
-            found = compute(**fields)
+            with naming_damage():
+                found = compute(**fields)
         except NotEnoughMemory as error:
             os._exit(error.exit_code)
         except OffsetlakeError as error:

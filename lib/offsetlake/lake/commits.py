@@ -6,21 +6,27 @@ commit that adds or removes files changes rows, unless a later commit (RESTORE) 
 """
 
 import json
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError
 
+from offsetlake.lake.log_entries import (
+    CHECKSUM,
+    NO_CHECKSUM,
+    DeltaLog,
+    entries,
+    entry_fault,
+    entry_name,
+    newest_checkpoint,
+)
 from offsetlake.location.location import Location
 from offsetlake.util.times import to_iso
 
 _OURS = "offsetlake-"
 _REBUILT, _EVERYTHING = "offsetlake.rebuilt", "all"
-_ENTRY, _CHECKPOINT = re.compile(r"\d{20}\.json"), re.compile(r"\d{20}\.checkpoint\.")
 
 File = tuple[str, str]
 """A data file as Delta identifies it: by its path and its deletion vector (empty if it has none)."""
@@ -45,7 +51,7 @@ def ours(job: str, number: int, epoch: int = 0, rebuilt: str | None = None) -> C
     leases = [Transaction(FENCE, epoch)] if epoch else []
     return CommitProperties(
         app_transactions=[Transaction(app_id(job), number), *leases],
-        custom_metadata=None if rebuilt is None else {_REBUILT: rebuilt},
+        custom_metadata={CHECKSUM: NO_CHECKSUM} | ({} if rebuilt is None else {_REBUILT: rebuilt}),
     )
 
 
@@ -115,6 +121,7 @@ class Findings:
     | changed    | commits that changed rows and that no rebuild has repaired |
     | altered    | the newest commit that changed the schema, the properties or the protocol |
     | missing    | why commits can no longer be read; empty if they can |
+    | damaged    | what is wrong with an entry of the log; empty if nothing is |
     | repaired   | log partitions rebuilt since the last of `changed` |
     | overlaid   | whether offsetlake has written since the first of `changed` |
     """
@@ -125,6 +132,7 @@ class Findings:
     changed: list[Commit] = field(default_factory=list)
     altered: Commit | None = None
     missing: str = ""
+    damaged: str = ""
     repaired: set[int] = field(default_factory=set)
     overlaid: bool = False
     _files: _Files = field(default_factory=_Files)
@@ -162,51 +170,35 @@ class Findings:
             self._files, self._same_rows, self.readable = _Files(), {frozenset()}, commit.version
 
 
-def entry_name(version: int) -> str:
-    """Return the name of the entry of a Delta log that contains the commit of a version."""
-    return f"{version:020}.json"
-
-
-def newest_version(names: Iterable[str]) -> int:
-    """Return the newest version of which a Delta log has an entry or a checkpoint; -1 if there is none."""
-    return max((int(name[:20]) for name in names if _ENTRY.fullmatch(name) or _CHECKPOINT.match(name)), default=-1)
-
-
-class DeltaLog(Protocol):
-    """The files of a Delta log: a location, or the copy of a log."""
-
-    def names(self, after: str = "") -> list[str]:
-        """Return the names of the files that follow `after`."""
-
-    def read(self, name: str) -> bytes | None:
-        """Return the content of a file; None if it does not exist."""
-
-
 def follow(location: Location, log: DeltaLog, table: str, since: int | None) -> Findings:
     """Return the findings about a table at a location after version `since`; None means all commits in its log."""
     names = log.names() if since is None else log.names(after=f"{since:020}")
-    entries = {int(name[:20]) for name in names if _ENTRY.fullmatch(name)}
-    checkpoint = max((int(name[:20]) for name in names if _CHECKPOINT.match(name)), default=-1)
-    first = min(entries, default=0) if since is None else since + 1
+    listed, checkpoint = entries(names), newest_checkpoint(names)
+    first = min(listed, default=0) if since is None else since + 1
     findings = Findings(first - 1, first - 1)
+    if since in listed and max([checkpoint, *listed]) == since:
+        findings.damaged = entry_fault(since, log.read(entry_name(since)))
     version = first
-    while version in entries and (content := log.read(entry_name(version))) is not None:
-        findings.add(_read(table, version, content.decode()))
-        version += 1
-    findings.missing = _missing(since, findings.version, checkpoint, entries)
+    while version in listed and not findings.damaged:
+        content = log.read(entry_name(version))
+        findings.damaged = entry_fault(version, content)
+        if content is not None and not findings.damaged:
+            findings.add(_read(table, version, content.decode()))
+            version += 1
+    findings.missing = "" if findings.damaged else _missing(since, findings.version, checkpoint, listed)
     if findings.changed and findings.repaired and _changed_partitions(location, findings.changed) <= findings.repaired:
         findings.changed = []
     return findings
 
 
-def _missing(since: int | None, newest: int, checkpoint: int, entries: set[int]) -> str:
+def _missing(since: int | None, newest: int, checkpoint: int, listed: set[int]) -> str:
     """Return why commits that are not verified yet cannot be read or the table is too old; empty if neither is so.
 
-    `checkpoint` is the newest checkpoint, `entries` are the versions in the log, both from `since` on.
+    `checkpoint` is the newest checkpoint, `listed` are the versions in the log, both from `since` on.
     """
-    if max([checkpoint, *entries]) > newest:
+    if max([checkpoint, *listed]) > newest:
         return f"because its log no longer has version {newest + 1}, which was not verified yet"
-    if since is not None and checkpoint < since and since not in entries:
+    if since is not None and checkpoint < since and since not in listed:
         return f"because its version is older than {since}, which was verified: an older copy has replaced it"
     return ""
 

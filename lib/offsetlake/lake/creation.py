@@ -23,7 +23,10 @@ def make_tables(location: Location, version: int) -> None:
     """Create the tables of a lake of a version, 0 if there is none yet, or upgrade them to the current version."""
     _rename_tables(location)
     for table in TABLES:
-        _make_table(str(location.child(table)), table, version)
+        folder = location.child(table)
+        _make_table(str(folder), table, version)
+        folder.child("_delta_log").sync(files=True)  # delta-rs writes without fsync
+        folder.sync(files=False)
 
 
 def _make_table(uri: str, table: str, version: int) -> None:

@@ -83,6 +83,7 @@ class TableFile:
                     use_dictionary=self._repeating,
                     column_encoding=dict.fromkeys(self._as_differences, "DELTA_BINARY_PACKED"),
                     store_schema=False,
+                    write_page_checksum=True,
                     write_page_index=True,  # rows of one log partition of many are then read without the others
                 )
             for part in _row_groups(rows):

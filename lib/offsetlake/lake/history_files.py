@@ -157,10 +157,11 @@ def file_dataset(lake: Lake, table: str, paths: Sequence[str], *, dictionaries: 
     location = lake.table_location(table)
     schema = repeating_as_dictionaries(table) if dictionaries else table_schema(table)
     read = ds.ParquetReadOptions(dictionary_columns=definition(table).repeating if dictionaries else [])
+    compared = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
     return ds.dataset(
         [location.path_of(path) for path in paths],
         schema=schema,
-        format=ds.ParquetFileFormat(read_options=read),
+        format=ds.ParquetFileFormat(read_options=read, default_fragment_scan_options=compared),
         filesystem=location.filesystem,
     )
 

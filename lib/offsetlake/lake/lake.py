@@ -4,16 +4,19 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from offsetlake.errors import LakeUnusable
-from offsetlake.lake.commits import DeltaLog, newest_version, ours
+from offsetlake.lake import damage
+from offsetlake.lake.commits import ours
 from offsetlake.lake.creation import make_tables, refuse_other_content
 from offsetlake.lake.definitions import FORMER_NAMES, LAKE_VERSION, TABLES
+from offsetlake.lake.log_entries import DeltaLog, newest_version, segment_fault
 from offsetlake.lake.open_tables import OpenTables
 from offsetlake.lake.sql.engine import Engine
 from offsetlake.lake.sql.views import named_in, needed
@@ -25,6 +28,12 @@ if TYPE_CHECKING:
     from offsetlake.lake.kept_tables import PinnedTables
 
 _MARKER = "offsetlake.json"
+_in_use: WeakSet["Lake"] = WeakSet()
+
+
+def lakes_in_use() -> list["Lake"]:
+    """Return the lakes that this process has opened and still uses."""
+    return [*_in_use]
 
 
 class Lake:
@@ -42,6 +51,7 @@ class Lake:
         self._tables: OpenTables | None = None
         self._names: set[str] | None = None
         self._contents: dict[str, dict[str, Any] | None] = {}
+        _in_use.add(self)
 
     def __reduce__(self) -> tuple[type["Lake"], tuple[Location]]:
         """Pickle the location only: a task has neither the lock nor the tables of the driver."""
@@ -114,8 +124,8 @@ class Lake:
             if self._tables:
                 return self._tables.table(table, version)
             if self.pinned:
-                return self.pinned.table(table, version, self._open_table)
-            return self._open_table(table, version)
+                return self.pinned.table(table, version, self._open_whole)
+            return self._open_whole(table, version)
 
     def without_rows(self, table: str, version: int | None = None) -> DeltaTable:
         """Return a table as `delta_table` does, to read only its Delta log: files, statistics, properties, runs."""
@@ -128,21 +138,37 @@ class Lake:
         """Return the Delta log of a table."""
         return self._tables.log(table) if self._tables else self.table_location(table).child("_delta_log")
 
+    def _open_whole(self, table: str, version: int | None) -> DeltaTable:
+        """Open a table, and raise LakeUnusable if the commits that it consists of are damaged."""
+        opened = self._open_table(table, version)
+        if why := segment_fault(self.delta_log(table), opened.version()):
+            raise damage.damaged(self.location, table, why)
+        return opened
+
     def _open_table(self, table: str, version: int | None) -> DeltaTable:
-        with self._missing_named(table):
-            return DeltaTable(str(self.table_location(table)), version=version)
+        uri = str(self.table_location(table))
+        if version is None:
+            with self._missing_named(table):
+                return DeltaTable(uri)
+        try:
+            return DeltaTable(uri, version=version)
+        except DeltaError:
+            self._open_table(table, None)  # raises LakeUnusable if the fault is not one of this version
+            raise
 
     @contextmanager
     def _missing_named(self, table: str) -> Iterator[None]:
-        """Raise LakeUnusable if a table is not found in the block."""
+        """Raise LakeUnusable if a table is not found in the block, or its Delta log is damaged."""
         try:
-            yield
-        except TableNotFoundError as error:
-            if self.version() < LAKE_VERSION:
-                why = "is missing, because an older offsetlake made the lake: the next job that writes adds it"
-            else:
-                why = "is missing: restore its folder, or read the log into a new lake"
-            raise LakeUnusable(f"table {table} of the lake {self.location} {why}") from error
+            with damage.named(self.location, table):
+                yield
+        except LakeUnusable as error:
+            if self.version() == LAKE_VERSION or not isinstance(error.__cause__, TableNotFoundError):
+                raise
+            raise LakeUnusable(
+                f"table {table} of the lake {self.location} is missing, because an older offsetlake made the lake: "
+                "the next job that writes adds it"
+            ) from error
 
     @contextmanager
     def open_tables(self) -> Iterator[OpenTables]:

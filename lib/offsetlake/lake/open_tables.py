@@ -5,7 +5,6 @@ commits and checkpoints into the copy. A commit is then written to the log itsel
 so it is refused if another process has committed since the log was read.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -16,7 +15,16 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from offsetlake.errors import LakeBusy
-from offsetlake.lake.commits import FENCE, entry_name, newest_version
+from offsetlake.lake.commits import FENCE
+from offsetlake.lake.damage import LostCommitError
+from offsetlake.lake.log_entries import (
+    entries_fault,
+    entry_name,
+    last_checkpoint,
+    newest_checkpoint,
+    newest_version,
+    sealed,
+)
 from offsetlake.location.location import Lease, Location
 
 _LAST_CHECKPOINT = "_last_checkpoint"
@@ -70,15 +78,23 @@ class TableLog:
         return max(newest_version(self.names(after)), int(after or -1))
 
     def open(self) -> DeltaTable:
-        """Return the newest version of the table; its rows cannot be read. Raises TableNotFoundError."""
+        """Return the newest version of the table; its rows cannot be read.
+
+        Raises TableNotFoundError, and LostCommitError if the entries that it consists of are damaged.
+        """
         if self._table is None:
-            self._copy_newest()
+            checkpoint = self._copy_newest()
+            if why := entries_fault(self, checkpoint + 1, self.newest()):
+                raise LostCommitError(why)
             self._table = DeltaTable(str(self._folder))
         return self._table
 
-    def _copy_newest(self) -> None:
-        """Copy the newest checkpoint, the entries after it, and the newest entry, which delta-rs reads to commit."""
-        last = json.loads(self.read(_LAST_CHECKPOINT) or b'{"version": -1}')
+    def _copy_newest(self) -> int:
+        """Copy the newest checkpoint, the entries after it, and the newest entry, which delta-rs reads to commit.
+
+        Returns the version of the checkpoint; -1 if there is none.
+        """
+        last = last_checkpoint(self)
         checkpoint = int(last["version"])
         if self._listed_after is None:
             self.names(f"{checkpoint:020}" if checkpoint >= 0 else "")
@@ -88,6 +104,7 @@ class TableLog:
             wanted.append(_checkpoint_name(checkpoint))
         if last.keys() & {"parts", "v2Checkpoint"} or not self._read_all(wanted):
             self._copy_everything()
+        return max(checkpoint, newest_checkpoint(self._names))
 
     def _copy_everything(self) -> None:
         """Copy all files of the log: other programs have written checkpoints of several files, or none."""
@@ -117,6 +134,7 @@ class TableLog:
         write(table)
         ours = False
         try:
+            entry.write_bytes(sealed(version, entry.read_bytes()))
             ours = self._log.create(entry.name, entry.read_bytes())
         finally:
             if not ours:
@@ -141,7 +159,8 @@ class TableLog:
     def close(self) -> None:
         """Read the log again at its next use, because others have changed it."""
         self._table, self._listed_after = None, None
-        (self._copy / _LAST_CHECKPOINT).unlink(missing_ok=True)
+        for file in (self._copy / _LAST_CHECKPOINT, *self._copy.glob("*.checkpoint.*")):  # a damaged one is removed
+            file.unlink(missing_ok=True)
 
 
 class OpenTables:
@@ -224,6 +243,8 @@ class OpenTables:
     ) -> None:
         """Commit to a table what `write` writes (see `TableLog.commit`) with the properties and NO_HOOKS.
 
+        The names of new data files are on the disk before, and the commit afterwards.
+
         `check` raises an error if that does not apply to the table as it is. Raises LakeBusy if another process has
         taken over the lease of this one, or if others commit again and again.
         """
@@ -234,6 +255,8 @@ class OpenTables:
             if _transactions(log.open(), properties) != before:
                 return  # this commit was refused because an attempt that seemed to fail had succeeded
             check(log.open())
+            with self._lake.errors():
+                self._location_of(name).sync(files=False)
             if log.commit(write):
                 return
         self._check_lease(self.log(name).open())
@@ -255,6 +278,9 @@ class OpenTables:
             ) from error
         finally:
             self.close(name)
+        with self._lake.errors():  # delta-rs writes without fsync
+            for location in (self._location_of(name), self._location_of(name).child("_delta_log")):
+                location.sync(files=True)
 
     def _check_lease(self, opened: DeltaTable) -> None:
         """Raise LakeBusy if another process has taken over the lease of this one."""

@@ -103,6 +103,7 @@ def checkpoint(lake: Lake, table: str) -> None:
     with lake.location.errors():
         target = lake.delta_table(table)
         target.create_checkpoint()
+        lake.table_location(table).child("_delta_log").sync(files=True)  # before the entries that it replaces are gone
         target.cleanup_metadata()
     lake.close_table(table)
 

@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -138,6 +138,14 @@ class Folder(Location):
     def keep(self, name: str, written: Path) -> None:
         """Fsync a file."""
         to_disk(written)
+
+    def sync(self, *, files: bool) -> None:
+        """Fsync the folder, with `files` also each file inside."""
+        for entry in self.path.iterdir() if files else ():
+            with suppress(FileNotFoundError):  # removed after it was listed
+                if entry.is_file():
+                    to_disk(entry)
+        to_disk(self.path)
 
     @contextmanager
     def lock(self, job: str, waiting: Callable[[str], None]) -> Iterator[Lease]:

@@ -1,7 +1,9 @@
 """Finds the location that a person names."""
 
+import os
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
 from offsetlake.errors import BadRequest
 from offsetlake.location.folder import Folder
@@ -11,6 +13,7 @@ SCHEMES = ("s3", "gs", "abfss")
 LakeLocation = str | Path | Location
 """What functions take as a lake."""
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # `Path` makes one slash of two
+_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}|\\")
 
 
 def locate(lake: LakeLocation) -> Location:
@@ -19,7 +22,7 @@ def locate(lake: LakeLocation) -> Location:
         return lake
     uri = _URI.match(str(lake))
     if not uri:
-        return Folder(Path(lake))
+        return Folder(_usable(Path(lake)))
     scheme, _, rest = str(lake).partition("://")
     if scheme not in SCHEMES or not rest.strip("/"):
         raise BadRequest(
@@ -28,4 +31,22 @@ def locate(lake: LakeLocation) -> Location:
         )
     from offsetlake.location.object_store import ObjectStore  # noqa: PLC0415 - folders do not need its client
 
-    return ObjectStore(f"{scheme}://{rest.strip('/')}")
+    # In a URI, `#` and `?` end the path: without their escapes, the lake would be in the folder before them.
+    return ObjectStore(f"{scheme}://{rest.strip('/')}".replace("#", "%23").replace("?", "%3F"))
+
+
+def _usable(folder: Path) -> Path:
+    """Return the folder of a lake; raise BadRequest if delta-rs would take it for another one."""
+    _refuse_escapes(str(folder), os.path.realpath(folder))
+    return folder
+
+
+def _refuse_escapes(lake: str, path: str) -> None:
+    """Raise BadRequest if a path contains what delta-rs decodes to another character, before anything is written."""
+    if escape := _ESCAPE.search(path):
+        decoded = "/" if escape[0] == "\\" else unquote(escape[0])
+        raise BadRequest(
+            f"Invalid lake {lake!r}: its path contains {escape[0]!r}, which Delta readers take for {decoded!r}: name a "
+            "location without backslashes, and without a percent sign before two hexadecimal digits. A log may be in "
+            "such a folder."
+        )

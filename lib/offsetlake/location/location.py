@@ -119,6 +119,10 @@ class Location(ABC):
         """Return after the data file that was written is in the location and survives a power failure."""
 
     @abstractmethod
+    def sync(self, *, files: bool) -> None:
+        """Return after the names of the files inside, with `files` also their content, survive a power failure."""
+
+    @abstractmethod
     def lock(self, job: str, waiting: Callable[[str], None]) -> AbstractContextManager[Lease]:
         """Lock the location for a writing job.
 

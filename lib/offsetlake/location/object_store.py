@@ -173,6 +173,9 @@ class ObjectStore(Location):
             data_files.keep(f"{self.uri}/{name}", written.read_bytes())
         written.unlink()
 
+    def sync(self, *, files: bool) -> None:
+        """Do nothing: the answer to a put means that the object is durable."""
+
     @contextmanager
     def lock(self, job: str, waiting: Callable[[str], None]) -> Iterator[Lease]:
         """Take the lease of the location, and release it at the end; see `offsetlake.location.lease`."""

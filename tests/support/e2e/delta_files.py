@@ -20,8 +20,17 @@ Row = dict[str, Any]
 
 def files(lake: Lake, table: str) -> list[Row]:
     """Return the `add` actions of the Delta log that no later action removes."""
+    return _active(lake.table_location(table).path)
+
+
+def active_paths(table: Path) -> list[str]:
+    """Return the paths of the data files of the table in a folder."""
+    return [file["path"] for file in _active(table)]
+
+
+def _active(table: Path) -> list[Row]:
     added: dict[str, Row] = {}
-    for version in sorted((lake.table_location(table).path / "_delta_log").glob("*.json")):
+    for version in sorted((table / "_delta_log").glob("*.json")):
         for action in map(json.loads, version.read_text(encoding="utf-8").splitlines()):
             if "add" in action:
                 added[action["add"]["path"]] = action["add"]

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from offsetlake.cli.progress import Progress
 from offsetlake.errors import NotInLake, OffsetlakeError
+from offsetlake.lake.data_files import naming_damage
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -119,7 +120,8 @@ def _run(work: Work, name: str, folder: Path) -> None:
     with _output_to(folder / "notes"):
         failure = None
         try:
-            work(name, folder)
+            with naming_damage():
+                work(name, folder)
         except OffsetlakeError as error:
             failure = Failure(str(error), error.exit_code, isinstance(error, NotInLake))
         except Exception as error:  # noqa: BLE001 - the outermost frame of the process: the traceback is written

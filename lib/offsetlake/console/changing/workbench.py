@@ -14,6 +14,7 @@ import pyarrow as pa
 from offsetlake.console.changing.forms import ChangeRequest, Requested
 from offsetlake.console.pages import as_sentence
 from offsetlake.errors import BadRequest, OffsetlakeError, Refused
+from offsetlake.lake.data_files import naming_damage
 from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.lake.lake import Lake
 from offsetlake.location.location import Location
@@ -168,7 +169,8 @@ class Workbench:
     def _start(self, work: Work, run: Callable[[Lake], None]) -> None:
         def guarded() -> None:
             try:
-                run(open_verified(self._location))
+                with naming_damage():
+                    run(open_verified(self._location))
             except OffsetlakeError as error:
                 work.step, work.stage = as_sentence(str(error)), Stage.FAILED
             except BaseException:

@@ -4,17 +4,19 @@ A file of the lake contains the version of each table up to which its commits ar
 once, however long the history of a table is.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from offsetlake.errors import TableChanged
 from offsetlake.lake.commits import Commit, Findings, follow
+from offsetlake.lake.damage import damaged
 from offsetlake.lake.definitions import STATE, current_name, definition
 from offsetlake.lake.files import renamed_columns
 from offsetlake.lake.foreign.layout import lay_out
 from offsetlake.lake.kept_tables import KeptTables, PinnedTables
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.mending import mend
 from offsetlake.location.locate import LakeLocation
 
 """The state tables, which can be rebuilt from history."""
@@ -75,6 +77,8 @@ def refuse_changed(lake: Lake, *tables: str) -> dict[str, Findings]:
     """Return the findings about the named tables, by default all; raise TableChanged if one was changed."""
     found = findings(lake, *tables)
     for table, of_table in found.items():
+        if of_table.damaged:
+            raise damaged(lake.location, table, of_table.damaged)
         if why := _why_refused(lake, table, of_table):
             raise TableChanged(why)
     return found
@@ -137,6 +141,17 @@ def record(lake: Lake, versions: Mapping[str, int]) -> None:
     if verified != former:
         with lake.location.errors():
             lake.write_file(_VERIFIED, verified)
+
+
+def mend_tables(lake: Lake, tables: Iterable[str], say: Callable[[str], None]) -> tuple[str, ...]:
+    """Make tables readable whose Delta logs are damaged, see `mend`; return what was done. The lake must be locked."""
+    notes = []
+    for table in tables:
+        if done := mend(lake, table, _verified(lake).get(table, -1)):
+            say(done)
+            notes.append(done)
+            record(lake, lake.versions(table))
+    return tuple(notes)
 
 
 def foreign_features(lake: Lake, table: str) -> set[str]:

@@ -1,20 +1,22 @@
 """Runs SELECT statements of users over a lake, and our own over older versions of tables. They only read."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from offsetlake.errors import BadRequest, LakeUnusable
+from offsetlake.lake.data_files import found_damage
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.answers import Answer, kept
 from offsetlake.lake.sql.engine import SPILLING, Engine
-from offsetlake.lake.sql.views import named_in, views
+from offsetlake.lake.sql.views import named_in, needed, views
 from offsetlake.util.suggestions import did_you_mean
 
+_OF_A_FILE = re.compile("Parquet (argument )?error|Object Store error|is damaged")
 _READS = re.compile(r"(\s|--[^\n]*\n|/\*.*?\*/)*(SELECT\b|WITH\b|VALUES\b|\()", re.IGNORECASE | re.DOTALL)
 
 _SYNTAX_ERROR = re.compile(r'SQL error: (?:Parser|Tokenizer)Error\("(.*)"\)', re.DOTALL)
@@ -50,7 +52,14 @@ def select(lake: Lake, statement: str, settings: Mapping[str, str] = SPILLING) -
         _check(engine, query)
         return kept(_distinct(engine.stream(query)))
     except (DeltaError, pa.ArrowException) as error:
+        _raise_damage(lake, (*tables, *named), error)
         raise BadRequest(_plain(str(error))) from error
+
+
+def _raise_damage(lake: Lake, names: Iterable[str], error: Exception) -> None:
+    """Raise LakeUnusable if an error is that of reading a file, and a file of one of the tables is damaged."""
+    if _OF_A_FILE.search(str(error)) and (found := found_damage(lake, sorted(needed(names)[0]))):
+        raise found from error
 
 
 def _plain(message: str) -> str:
@@ -102,6 +111,7 @@ def readable(lake: Lake, versions: Mapping[str, int]) -> Iterator[None]:
     try:
         yield
     except (DeltaError, pa.ArrowException, LakeUnusable) as error:
+        _raise_damage(lake, versions, error)
         pins = ",".join(f"{table}={version}" for table, version in versions.items())
         raise LakeUnusable(
             f"the lake {lake.location} cannot be read at versions {pins}: {error}. `offsetlake maintain` removes the "

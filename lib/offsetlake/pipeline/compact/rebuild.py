@@ -12,7 +12,7 @@ from offsetlake.lake import plans, runs
 from offsetlake.lake.commits import rebuilt_scope
 from offsetlake.lake.definitions import REDUCED_HISTORY, STATE, TABLES, add_checks, definition
 from offsetlake.lake.files import FileChanges, active_files, commit, committed, discard_files
-from offsetlake.lake.foreign.guard import record, refuse_changed
+from offsetlake.lake.foreign.guard import mend_tables, record, refuse_changed
 from offsetlake.lake.foreign.remake import replace_table, take_features_away
 from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
@@ -60,14 +60,19 @@ def rebuild(
 
     """
     with lake.lock(JOB, say):
+        mend_tables(lake, ["runs"], say)
         plan = runs.unfinished_plan(lake, JOB, plans.RebuildPlan)
         if plan:
             say(f"run {plan.run_id} was interrupted: resuming it first")
+            mend_tables(lake, plan.tables, say)
             report = _run(spark, lake, plan.with_notes(runs.RESUMED), say)
             if (plan.tables, plan.log_partition) == ((*tables,), log_partition):
                 return report
+        mended = mend_tables(lake, tables, say)
         refuse_changed(lake, *REDUCED_HISTORY, "runs")
-        plan = plans.RebuildPlan(tables=(*tables,), log_partition=log_partition, versions=lake.versions(*tables))
+        plan = plans.RebuildPlan(
+            notes=mended, tables=(*tables,), log_partition=log_partition, versions=lake.versions(*tables)
+        )
         return _run(spark, lake, runs.begin(lake, JOB, plan), say)
 
 
@@ -83,6 +88,7 @@ def _run(
         _rebuild(spark, lake, plan, part, some, say)
     for table in tables:
         add_checks(lake.delta_table(table), definition(table), since=0)
+        lake.table_location(table).child("_delta_log").sync(files=True)  # delta-rs writes without fsync
         lake.close_table(table)
     if plan.log_partition is None:  # commits before the rebuild do not matter any more
         record(lake, {table: plan.versions[table] for table in tables})

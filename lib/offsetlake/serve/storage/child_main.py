@@ -23,9 +23,19 @@ def main() -> None:
         try:
             answer = module.handle(json.load(sys.stdin))
         except OffsetlakeError as error:
-            answer = {"error": str(error), "exit_code": error.exit_code}
+            answer = _answer(error)
+        except Exception as error:
+            from offsetlake.lake.data_files import damage_behind  # noqa: PLC0415 - not every child process reads a lake
+
+            if (found := damage_behind(error)) is None:
+                raise
+            answer = _answer(found)
     json.dump(answer, sys.stdout)
     leave(0)
+
+
+def _answer(error: OffsetlakeError) -> dict[str, str | int]:
+    return {"error": str(error), "exit_code": error.exit_code}
 
 
 if __name__ == "__main__":
