@@ -23,6 +23,10 @@ class LogUnavailable(OffsetlakeError):
     exit_code = 3
 
 
+class NotRead(LogUnavailable):
+    """The log that the lake was read from does not contain the log partition of a group that a question names."""
+
+
 class LogMismatch(OffsetlakeError):
     """The log is not the one that the lake was created from, or it has lost records that the lake has read."""
 

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from offsetlake.errors import BadRequest
+from offsetlake.kafka.placement import partition_for_group
 from offsetlake.lake import runs
 from offsetlake.lake.definitions import HISTORY, REDUCED_HISTORY, STATE, TABLES
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.sql.engine import quoted
 from offsetlake.lake.sql.portions import Portion, portions
 from offsetlake.lake.sql.select import readable, select_at
 from offsetlake.util.escaping import visible
@@ -31,8 +33,14 @@ NOTHING = "nothing to check"
 _SHOWN_ROWS = 3
 _SUFFIX = ".toml"
 _BY_LOG_PARTITION = (*REDUCED_HISTORY, *STATE, "tombstones", "alterations")
+_BY_GROUP = ("offset_commits", "group_records")
 _ROWS_AT_ONCE = 1 << 17  # fewer than in other queries, because Great Expectations needs memory too
 _COMPACTED = "SELECT coalesce(max(through_run), 0) AS run_id FROM runs WHERE job = 'compact'"
+_MOVED = """
+SELECT group_id, array_agg(DISTINCT log_partition) AS log_partitions FROM (
+  SELECT group_id, log_partition FROM offset_commits UNION ALL SELECT group_id, log_partition FROM group_records
+) GROUP BY group_id HAVING count(DISTINCT log_partition) > 1
+"""
 _STRIDE = 7919  # a prime, so that successive compactions sample distant parts of the log
 _CHANGED = """
 SELECT DISTINCT stretch['partition'] AS log_partition FROM (
@@ -185,6 +193,8 @@ def evidence(
     _collect(
         lake, [expectation for expectation in suite.expectations if expectation.whole], pins, history, since, violations
     )
+    if former := _in_force(lake, pins):  # records of log partitions that do not coordinate their group left no state
+        history |= {table: f"{history[table]} AND {former}" for table in _BY_GROUP if table in history}
     in_parts = [expectation for expectation in suite.expectations if not expectation.whole]
     by_partition = {table: history.get(table, "true") for table in _BY_LOG_PARTITION if table in pins}
     if suite.changed_only and since:
@@ -202,6 +212,24 @@ def evidence(
         Evidence(violations[expectation.column], sizes[expectation.table], "" if expectation.whole else sampled)
         for expectation in suite.expectations
     ]
+
+
+def _in_force(lake: Lake, pins: Mapping[str, int]) -> str:
+    """Return the condition for records in the log partition that coordinates their group.
+
+    Empty unless partitions were added to `__consumer_offsets`, and groups have records in several log partitions.
+    """
+    ingested = runs.last_run(lake, "ingest")
+    if not (ingested and ingested.grown and {*_BY_GROUP} <= pins.keys()):
+        return ""
+    count = ingested.log_partitions or 1
+    conditions = []
+    for row in select_at(lake, _MOVED, {table: pins[table] for table in _BY_GROUP}).to_pylist():
+        name, numbers = row["group_id"], row["log_partitions"]
+        number = partition_for_group(name, count)
+        current = number if number in numbers else max(numbers)
+        conditions.append(f"(group_id <> {quoted(name)} OR log_partition = {current})")
+    return " AND ".join(conditions)
 
 
 def _size(lake: Lake, table: str, version: int) -> int:

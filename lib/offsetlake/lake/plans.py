@@ -41,6 +41,8 @@ class IngestPlan(Plan):
     | ranges, gaps | log offsets to read, and those deleted before they were read, as `ranges_to_json` writes them |
     | positions    | topic, partition and position from which the next ingest reads on; checksum and leader epoch |
     |              | of the last batch before, None if unknown |
+    | log_partitions, grown | number of partitions of `__consumer_offsets`; whether partitions were added |
+    | absent       | partitions that are not in the log |
     | log_ends, log_ends_asked | log end offsets of partitions, and when (ms) a cluster returned them, if it did |
     """
 
@@ -51,6 +53,9 @@ class IngestPlan(Plan):
     positions: tuple[tuple[str, int, int, int | None, int | None], ...]
     log_ends: tuple[tuple[Any, ...], ...] = ()
     log_ends_asked: int | None = None
+    log_partitions: int | None = None
+    grown: bool | None = None
+    absent: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

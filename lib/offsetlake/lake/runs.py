@@ -58,8 +58,15 @@ class LeaderEpoch(NamedTuple):
     leader_epoch: int
 
 
+class AbsentPartition(NamedTuple):
+    """A partition of the log that exists, but was not in the folder that an ingest read."""
+
+    topic: str
+    partition: int
+
+
 class Ingested(NamedTuple):
-    """What an ingest read, what was deleted before it could be read, and where the next ingest starts.
+    """What an ingest read, what was deleted or absent before it could be read, and where the next ingest starts.
 
     `leader_epochs` are those in which the log before the positions ends, where they are known.
     """
@@ -69,6 +76,9 @@ class Ingested(NamedTuple):
     positions: tuple[LogPosition, ...]
     gaps: tuple[LogRange, ...]
     leader_epochs: tuple[LeaderEpoch, ...] = ()
+    log_partitions: int | None = None
+    grown: bool | None = None
+    absent: tuple[AbsentPartition, ...] = ()
 
 
 class Coverage(NamedTuple):
@@ -78,11 +88,12 @@ class Coverage(NamedTuple):
     open_run: int | None = None
 
 
-_NESTED: dict[str, type[LogRange | LogPosition | LeaderEpoch]] = {
+_NESTED: dict[str, type[LogRange | LogPosition | LeaderEpoch | AbsentPartition]] = {
     "ranges": LogRange,
     "positions": LogPosition,
     "gaps": LogRange,
     "leader_epochs": LeaderEpoch,
+    "absent": AbsentPartition,
 }
 """The columns of `runs` that contain a struct for each log partition."""
 
@@ -106,6 +117,9 @@ class Run:
     notes: tuple[str, ...] = ()
     open_run: int | None = None
     leader_epochs: tuple[LeaderEpoch, ...] | None = None
+    log_partitions: int | None = None
+    grown: bool | None = None
+    absent: tuple[AbsentPartition, ...] | None = None
 
     @property
     def resumed(self) -> bool:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from offsetlake.errors import BadRequest
 from offsetlake.kafka.batches.reader import CorruptRegion
 from offsetlake.log.disk import folder, tails
+from offsetlake.log.disk.absent import HEAD_BYTES, groups_in, head
 from offsetlake.log.disk.folder import FolderSlice
-from offsetlake.log.positions import LOG_TOPICS, LogExtent, LogPartition, OffsetRange
+from offsetlake.log.positions import LOG_TOPICS, OFFSETS_TOPIC, LogExtent, LogPartition, OffsetRange
 from offsetlake.log.tails import Tail, TailQuery
 from offsetlake.log.writer.ownership import refuse_broker_folder
 from offsetlake.log.writer.recovery import recover_unless_owned
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 CLUSTER_SCHEME = "kafka://"  # precedes the bootstrap servers of a live cluster
 MAX_SLICE_OFFSETS = 500_000  # of a live partition
+HEAD_OFFSETS = 500  # of a live partition, for the groups at its beginning
 RECORD_BYTES = 60  # approximate size of a commit in a Fetch response; only the balance between readers depends on it
 
 
@@ -77,6 +79,18 @@ class LogAddress:
             return topic.describe(self._live, LOG_TOPICS)
         recover_unless_owned(self.folder)
         return folder.describe(self.folder)
+
+    def first_groups(self, extent: LogExtent) -> set[tuple[str, int]]:
+        """Return groups at the beginning of partitions of `__consumer_offsets`, with the numbers of these."""
+        wanted = {where: offsets for where, offsets in extent.ranges.items() if where.topic == OFFSETS_TOPIC}
+        if self.folder:
+            heads = ((head(self.folder / str(where)), where) for where in wanted)
+            return {(group, where.partition) for data, where in heads for group in groups_in(data)}
+        from offsetlake.log.cluster import topic  # noqa: PLC0415
+
+        ranges = [(where, OffsetRange(start, min(end, start + HEAD_OFFSETS))) for where, (start, end) in wanted.items()]
+        fetched = topic.fetch(self._live, ranges, HEAD_BYTES)
+        return {(group, ranges[number][0].partition) for number, data in fetched for group in groups_in(data)}
 
     def check_writable(self) -> None:
         """Check that the log exists and can be reached, and that it is not in the folder of a broker.

@@ -50,8 +50,12 @@ class LogExtent:
         identity: The cluster ID, or None if the log does not contain it.
         ranges: The offsets of each partition, up to the last whole batch or the high watermark.
         notes: Messages for the operator, such as about an incomplete last batch.
+        empty: The partitions whose folders contain no segment.
+        absent: The partitions that the topics have, as far as the log shows it, but the log does not contain.
     """
 
     identity: str | None
     ranges: dict[LogPartition, OffsetRange]
     notes: list[str] = field(default_factory=list)
+    empty: list[LogPartition] = field(default_factory=list)
+    absent: list[LogPartition] = field(default_factory=list)

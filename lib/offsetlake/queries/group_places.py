@@ -59,6 +59,12 @@ def every_group(lake: Lake) -> pa.Array:
     return pc.unique(_complete(_places_in(files), lake, files)["group_id"])
 
 
+def every_place(lake: Lake) -> pa.Table:
+    """Return group_id and log_partition of all records in history, each pair once; reads and keeps them as above."""
+    files = _files(lake)
+    return _complete(_places_in(files), lake, files)
+
+
 def condition_if_known(lake: Lake, group_id: str) -> str:
     """Return an SQL condition on log_partition for the rows of a group, if this process has read where all groups are.
 

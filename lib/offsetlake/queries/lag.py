@@ -19,6 +19,7 @@ from offsetlake.queries.history.decided import decided_by_portion
 from offsetlake.queries.lag_rows import NO_RECORD, lag_rows, severities, worst_first
 from offsetlake.queries.questions import log_partitions_like
 from offsetlake.queries.recorded_ends import RecordedEnds
+from offsetlake.queries.unread import check_read
 from offsetlake.rules.lag.consumer_status import Status
 from offsetlake.rules.lag.windows import Windows, newest_commits, window_rows
 from offsetlake.rules.reduction import KEY
@@ -205,6 +206,7 @@ def shown_status(lags: pa.Table) -> list[str]:
 def _nothing_found(lake: Lake, pattern: str | None, topic: str | None = None) -> NoOffset:
     like = "" if pattern is None else f" like {pattern!r}"
     of_topic = "" if topic is None else f" of topic {topic!r}"
+    check_read(lake, pattern)
     share = "; the lag of share groups: `offsetlake share`" if active_files(lake, "share_partitions") else ""
     return NoOffset(f"no group{like} has an offset{of_topic}, as far as the lake {lake.location} has read{share}")
 

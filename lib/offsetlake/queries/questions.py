@@ -16,7 +16,9 @@ from offsetlake.lake.sql.statements import statement
 from offsetlake.lake.state_files import state_batches
 from offsetlake.queries.group_places import condition_if_known, group_places
 from offsetlake.queries.history.key_history import DETAILS, KeyHistory
+from offsetlake.queries.moved import current_partition, log_partition_count
 from offsetlake.queries.similar_names import similar_group, similar_topic
+from offsetlake.queries.unread import check_read
 from offsetlake.rules import policy
 from offsetlake.util.times import to_iso
 
@@ -92,6 +94,7 @@ def known_groups(lake: Lake, pattern: str) -> list[str]:
     known = lake.query(f"SELECT DISTINCT group_id FROM ({every})", "offset_commits", "group_records")  # noqa: S608
     found: list[str] = like(known, pattern)["group_id"].to_pylist()
     if not found:
+        check_read(lake, pattern)
         raise NotInLake(
             f"no group like {pattern!r} is in history, as far as the lake {lake.location} has read its log.",
             lambda: similar_group(lake, pattern),
@@ -191,7 +194,11 @@ def key_history(lake: Lake, group_id: str, topic: str, partition: int) -> KeyHis
     """Return a reader of the records of one key."""
     group = f"group_id = {quoted(group_id)}"
     key = f"{group} AND topic = {quoted(topic)} AND partition = {partition}"
-    return KeyHistory(lake, group, key, log_partitions_of(lake, [group_id]))
+    partitions = log_partitions_of(lake, [group_id])
+    if len(partitions) > 1:
+        current = current_partition(group_id, partitions, log_partition_count(lake))
+        partitions.sort(key=lambda number: number != current)
+    return KeyHistory(lake, group, key, partitions)
 
 
 def audit_events(
@@ -231,6 +238,7 @@ def check_committed(
     """Raise NotInLake if no offset of this group, topic and partition was ever committed."""
     where = _where(_named(group_id, topic, partition))
     if not lake.query(f"SELECT 1 FROM offset_commits {where} LIMIT 1", "offset_commits").num_rows:  # noqa: S608
+        check_read(lake, group_id)
         raise never_committed(lake, group_id, topic, partition)
 
 

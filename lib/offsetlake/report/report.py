@@ -10,6 +10,7 @@ from offsetlake.lake.log_ends import newest_asked
 from offsetlake.lake.upkeep import sizes
 from offsetlake.queries.audits import has_history
 from offsetlake.queries.questions import what_was_dropped
+from offsetlake.queries.unread import unread
 from offsetlake.report import attention, commits, lag_and_expiry, numbers, share_groups, state
 from offsetlake.report.page import Row, Section, page
 from offsetlake.report.scope import Scope, find_scope
@@ -127,6 +128,8 @@ def _introduction(scope: Scope) -> Iterator[str]:
     )
     if dropped := what_was_dropped(scope.lake, "history"):
         yield dropped
+    if not_read := unread(scope.lake).note():
+        yield not_read
     if scope.pattern is not None:
         yield (
             f"Limited to groups that match {scope.pattern}, except for the sections on quarantine, runs, tables and "

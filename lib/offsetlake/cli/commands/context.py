@@ -17,6 +17,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.runs import last_run
 from offsetlake.log.address import CLUSTER_SCHEME, LogAddress
 from offsetlake.queries.questions import newest_instant, what_was_dropped
+from offsetlake.queries.unread import unread
 from offsetlake.util.times import is_plain, is_relative, now_ms, to_iso, to_ms
 
 _TIMES = frozenset({"--as-of", "--to-datetime"})
@@ -108,7 +109,13 @@ class CommandContext:
             if not warn_only:
                 raise
             output.write_note(f"warning: {error}")
+        self.note_unread(lake)
         return lake
+
+    def note_unread(self, lake: Lake) -> None:
+        """Write a note to standard error if there are log partitions that the lake was not read from."""
+        if note := unread(lake).note():
+            output.write_note(note)
 
     def note_dropped(self, lake: Lake, scope: Scope = "history") -> None:
         """Write a note to standard error if `maintain` has dropped rows that the answer would have had."""

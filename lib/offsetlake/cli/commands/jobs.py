@@ -136,6 +136,7 @@ def expire(
         raise BadRequest("--compacted-by cannot be combined with --what-if, which plans nothing.")
     other = None if retention is None else _policy(context, retention)
     lake = open_verified(context.settings.lake)
+    context.note_unread(lake)
     rows = like(evaluate(lake, context.settings.retention, other, _time(context, now)), group)
     rows = check_known(lake, rows, group)
     if other is None:

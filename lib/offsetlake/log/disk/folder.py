@@ -22,6 +22,7 @@ from offsetlake.kafka.batches.framing import (
 )
 from offsetlake.kafka.batches.kernels import Bytes, Ints
 from offsetlake.kafka.batches.reader import CorruptRegion
+from offsetlake.log.disk.absent import absent_partitions, check_topic_ids
 from offsetlake.log.disk.segments import (
     SWAP,
     Segment,
@@ -54,6 +55,7 @@ def describe(folder: Path) -> LogExtent:
 
     Raises:
         LogUnavailable: The folder does not exist or does not contain a log.
+        LogMismatch: It contains partitions of different topics of one name.
     """
     partitions = partitions_in(folder)
     ranges, notes = dict[LogPartition, OffsetRange](), list[str]()
@@ -70,7 +72,9 @@ def describe(folder: Path) -> LogExtent:
                 f"{log_partition}: the last {torn} bytes of {segments[-1].path.name} are not a complete batch; "
                 f"the log is read up to offset {end}, and the rest in the next run after it is complete"
             )
-    return LogExtent(_cluster_id(folder), ranges, notes)
+    check_topic_ids(partitions)
+    empty = [partition for partition in partitions if partition not in ranges]
+    return LogExtent(_cluster_id(folder), ranges, notes, empty, absent_partitions(folder, partitions))
 
 
 def _swap_notes(log_partition: LogPartition, files: SegmentFiles) -> Iterator[str]:

@@ -53,7 +53,14 @@ def partition_folders(folder: Path, *topics: str) -> dict[LogPartition, Path]:
     """
     named = ((partition_of(path), path) for path in entries(folder))
     found = ((partition, path) for partition, path in named if partition is not None and partition.topic in topics)
-    return {partition: path for partition, path in sorted(found) if path.is_dir()}
+    return {partition: path for partition, path in sorted(found) if _is_folder(path)}
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError as error:
+        raise LogUnavailable(f"The folder {path} cannot be read: {error.strerror}.") from error
 
 
 def partition_of(path: Path) -> LogPartition | None:

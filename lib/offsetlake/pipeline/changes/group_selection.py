@@ -12,7 +12,9 @@ from offsetlake.kafka.records.coordinator_records import OFFSETS_TOPIC
 from offsetlake.lake import runs
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.emit.live_state import Tables, plain
+from offsetlake.queries.moved import one_place_each
 from offsetlake.queries.similar_names import similar_group
+from offsetlake.queries.unread import check_read
 from offsetlake.rules.policy import like
 
 DEFAULT_LOG_PARTITIONS = 50  # the default of offsets.topic.num.partitions
@@ -79,7 +81,7 @@ class GroupSelection:
 def groups_like(lake: Lake, pattern: str) -> GroupSelection:
     """Select the group with this name or, if there is none, the groups that match the shell pattern.
 
-    Raises NotInLake if no group matches.
+    Raises NotInLake if no group matches, NotRead if the log partition of the group was not read.
     """
     log_partitions = stored_places(lake)
     if pattern in log_partitions:
@@ -88,6 +90,7 @@ def groups_like(lake: Lake, pattern: str) -> GroupSelection:
         known = pa.chunked_array([pa.array(sorted(log_partitions), pa.string())])
         names = known.filter(pa.array(like(known, pattern))).to_pylist()
     if not names:
+        check_read(lake, pattern)
         suggestion = similar_group(lake, pattern)  # now: the lake can be a copy that is removed
         raise NotInLake(
             f"There is no group {pattern!r} in the lake {lake.location}: `offsetlake groups` lists all groups.",
@@ -116,7 +119,8 @@ def groups_named(lake: Lake, names: Collection[str], *, live: bool) -> GroupSele
     """Select groups by name, including groups that do not exist yet; `live` is whether the log is a live cluster.
 
     The number of log partitions of a live cluster is known. A folder contains only those with records; the default of
-    a broker is assumed for groups that never committed. Raises BadRequest if an existing group contradicts it.
+    a broker is assumed for groups that never committed. Raises BadRequest if an existing group contradicts it, and
+    NotRead if the log partition of a group was not read.
     """
     known = {} if live else _all_places(lake)
     count = DEFAULT_LOG_PARTITIONS
@@ -125,6 +129,8 @@ def groups_named(lake: Lake, names: Collection[str], *, live: bool) -> GroupSele
         positions = (ingested.positions if ingested else None) or ()
         count = sum(1 for position in positions if position.topic == OFFSETS_TOPIC)
     if new := sorted({*names} - known.keys()):
+        for name in new:
+            check_read(lake, name)
         _check_count(lake, count, new[0])
     return select_groups(lake, {name: known.get(name, partition_for_group(name, count)) for name in sorted(names)})
 
@@ -140,5 +146,5 @@ def _check_count(lake: Lake, count: int, group_id: str) -> None:
 
 def _all_places(lake: Lake) -> dict[str, int]:
     """Return the log partition of every group that ever committed."""
-    rows = lake.query("SELECT DISTINCT group_id, log_partition FROM offset_commits", "offset_commits").to_pylist()
-    return {row["group_id"]: row["log_partition"] for row in rows}
+    rows = lake.query("SELECT DISTINCT group_id, log_partition FROM offset_commits", "offset_commits")
+    return one_place_each(lake, rows)

@@ -23,6 +23,7 @@ from offsetlake.log.positions import OFFSETS_TOPIC
 from offsetlake.pipeline.compact.group_ranges import ranges
 from offsetlake.pipeline.compact.task import Compaction, WorkItem
 from offsetlake.pipeline.parallel import chunk_partitions, concurrent_tasks, distribute
+from offsetlake.queries.moved import log_partition_count
 from offsetlake.rules.reduction import Survivors
 from offsetlake.util.row_codes import in_order
 
@@ -64,7 +65,10 @@ def divide(
         parts = [result for (owner, _), result in zip(work, results, strict=True) if owner == partition]
         existing = [file.first_group for file in compaction.state_files["groups"].get(partition, [])]
         items += _ranges(partition, parts, existing, tasks)
-    return items + [WorkItem(chunk) for chunk in chunk_partitions(spark, [p for p in partitions if p not in large])]
+    others = [p for p in partitions if p not in large]
+    if log_partition_count(compaction.lake) is not None:  # a key can be in several log partitions
+        return items + [WorkItem((partition,)) for partition in others]
+    return items + [WorkItem(chunk) for chunk in chunk_partitions(spark, others)]
 
 
 def _estimated_rows(history: History, partitions: Sequence[int]) -> dict[int, int]:

@@ -13,6 +13,7 @@ from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import list_state_files
 from offsetlake.pipeline.compact.division import divide
+from offsetlake.pipeline.compact.moved import remove_former_places
 from offsetlake.pipeline.compact.task import Compaction, compact_item
 from offsetlake.pipeline.ingest.job import JOB as INGEST
 from offsetlake.pipeline.parallel import distribute
@@ -121,6 +122,7 @@ def _apply(spark: "SparkSession | None", lake: Lake, plan: plans.CompactPlan, sa
     compaction = Compaction(history, files_before)
     items = divide(spark, compaction, partitions, say)
     results = distribute(spark, partial(compact_item, compaction), items)
+    remove_former_places(history, files_before, results)
     for table in STATE:
         commit(lake, table, [changes for result in results for changes in result[table]], JOB, plan.run_id)
     discard_files(lake, "offset_commits", {file.path for item in items for file in item.commits})

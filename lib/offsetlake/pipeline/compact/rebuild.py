@@ -19,6 +19,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.compact.division import divide
 from offsetlake.pipeline.compact.job import JOB as COMPACT
 from offsetlake.pipeline.compact.job import is_written
+from offsetlake.pipeline.compact.moved import remove_former_places
 from offsetlake.pipeline.compact.task import Compaction, compact_item
 from offsetlake.pipeline.parallel import concurrent_tasks, distribute
 
@@ -163,6 +164,7 @@ def _rebuild(
     for first in range(0, len(items), count):
         say(f"rebuilding {', '.join(tables)}: {first} of {len(items)} tasks are done")
         results += distribute(session, partial(compact_item, compaction), items[first : first + count])
+    remove_former_places(history, compaction.state_files, results)
     for table in tables:
         added = [action for result in results for changes in result[table] for action in changes.added]
         if chosen is None:

@@ -108,7 +108,16 @@ def _finish(lake: Lake, plan: plans.IngestPlan, ranges: Mapping[LogPartition, Of
         outcome="done" if ranges else "nothing new",
         counts=counts,
         log=plan.log,
-        ingested=runs.Ingested(plan.log_identity, _as_rows(ranges), positions, gaps, epochs),
+        ingested=runs.Ingested(
+            plan.log_identity,
+            _as_rows(ranges),
+            positions,
+            gaps,
+            epochs,
+            plan.log_partitions,
+            plan.grown,
+            tuple(runs.AbsentPartition(*where) for where in plan.absent),
+        ),
     )
 
 

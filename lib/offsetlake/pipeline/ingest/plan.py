@@ -10,6 +10,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import LogExtent, LogPartition, OffsetRange
 from offsetlake.log.reading import ranges_from_json, ranges_to_json
+from offsetlake.pipeline.ingest.absent import absent_notes, partitions_of_log
 from offsetlake.pipeline.ingest.known_log import LastRead, ends_of, last_reads, refuse_changed, same_log
 
 Ranges = dict[LogPartition, OffsetRange]
@@ -25,13 +26,17 @@ def plan_ingest(log: LogAddress, last: runs.Run | None, lake: Lake) -> plans.Ing
     starts = {where: known[where].position if where in known else held.start for where, held in extent.ranges.items()}
     wanted = {where: OffsetRange(start, extent.ranges[where].end) for where, start in starts.items()}
     ranges, gaps = _within(wanted, extent)
+    partitions = partitions_of_log(log, extent, last)
     return plans.IngestPlan(
         log=log.location,
         log_identity=extent.identity or (last.log_identity if last else None),
         ranges=ranges_to_json(ranges),
         gaps=ranges_to_json(gaps),
         positions=tuple(sorted(ends.values())),
-        notes=(*extent.notes, *_gap_notes(gaps)),
+        notes=(*extent.notes, *absent_notes(partitions.absent), *_gap_notes(gaps)),
+        log_partitions=partitions.count,
+        grown=partitions.grown,
+        absent=tuple(partitions.absent),
     )
 
 

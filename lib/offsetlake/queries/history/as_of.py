@@ -25,6 +25,7 @@ from offsetlake.queries.history.reduction import (
     partitions_in_portions,
 )
 from offsetlake.queries.history.replayed import first_rows, replayed
+from offsetlake.queries.moved import PLACE, in_force_at, moved_places
 from offsetlake.queries.questions import GROUP_COLUMNS, check_state, first_instant, known_groups, log_partitions_like
 from offsetlake.rules.groups.replay import replay_groups
 from offsetlake.rules.reduction import Latest, Reduction
@@ -80,11 +81,16 @@ def groups_as_of(
         condition = f"group_id IN ({', '.join(map(quoted, known))})"
         within = log_partitions_like(lake, pattern)
     history = History.open(lake, (*COMMIT_TABLES, "group_records"), until_ms=instant_ms)
+    moved, placed = moved_places(lake), [*dict.fromkeys((*columns, *PLACE))]
     groups = pa.concat_tables(
         [
             _with_offsets(table_schema("groups").empty_table(), {}).select([*columns, "offsets"]),
             *(
-                _groups_of(history, partitions, instant_ms, condition).select([*columns, "offsets"])
+                in_force_at(
+                    _groups_of(history, partitions, instant_ms, condition).select([*placed, "offsets"]),
+                    moved,
+                    instant_ms,
+                ).select([*columns, "offsets"])
                 for partitions in partitions_in_portions(history, _ROWS_AT_ONCE, advance, within)
             ),
         ]

@@ -13,7 +13,9 @@ from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.statements import statement
 from offsetlake.queries.history.reduction import COMMIT_TABLES, deciding_rows
+from offsetlake.queries.moved import one_place_each
 from offsetlake.queries.questions import log_partitions_of
+from offsetlake.queries.unread import check_read
 from offsetlake.rules.reduction import KEY, Reduction
 from offsetlake.util.row_codes import among
 
@@ -25,14 +27,15 @@ def groups_in_history(lake: Lake, pattern: str) -> dict[str, int]:
 
     Raises BadRequest if there is none.
     """
-    rows = lake.query("SELECT DISTINCT group_id, log_partition FROM offset_commits", "offset_commits").to_pylist()
-    log_partitions = {row["group_id"]: row["log_partition"] for row in rows}
+    rows = lake.query("SELECT DISTINCT group_id, log_partition FROM offset_commits", "offset_commits")
+    log_partitions = one_place_each(lake, rows)
     chosen = (
         [pattern]
         if pattern in log_partitions
         else [name for name in sorted(log_partitions) if fnmatchcase(name, pattern)]
     )
     if not chosen:
+        check_read(lake, pattern)
         raise BadRequest(f"no group like {pattern!r} has ever committed, as far as the lake {lake.location} has read")
     return {name: log_partitions[name] for name in chosen}
 

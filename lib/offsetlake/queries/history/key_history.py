@@ -40,7 +40,7 @@ class KeyHistory:
     | Field      | Description |
     |------------|-------------|
     | group, key | SQL conditions for its group and for the offset |
-    | partitions | the log partitions of the group |
+    | partitions | the log partitions of the group, the one that coordinates it first |
     """
 
     lake: Lake
@@ -92,7 +92,8 @@ class KeyHistory:
             "previous_offset": previous_value,
         }
         rows = pa.table({name: columns[name] for name in _COLUMNS if name in columns})
-        newest_first = np.lexsort((-position, partition))
+        rank = pc.index_in(pa.array(partition), pa.array(self.partitions, pa.int32())).to_numpy()
+        newest_first = np.lexsort((-position, rank))
         return rows.take(pa.array(newest_first)), int((previous >= 0).sum())
 
     def completed(self, rows: pa.Table) -> pa.Table:

@@ -18,6 +18,7 @@ from offsetlake.queries.history.reduction import (
     deciding_rows,
     partitions_in_portions,
 )
+from offsetlake.queries.moved import PLACE, in_force_at, moved_places
 from offsetlake.queries.questions import log_partitions_of
 from offsetlake.rules.reduction import KEY, PART, Reduction
 
@@ -39,9 +40,11 @@ def replayed(
     partitions; history is read once for all instants.
     """
     history, group_id = History.open(lake, COMMIT_TABLES, until_ms=max(instants)), wanted.get("group_id")
+    moved = moved_places(lake)
     within = None if group_id is None else log_partitions_of(lake, [group_id])
     for partitions in partitions_in_portions(history, _ROWS_AT_ONCE, advance, within):
-        yield _replay(history, partitions, instants, wanted, columns)
+        found = _replay(history, partitions, instants, wanted, [*dict.fromkeys((*columns, *PLACE))])
+        yield [in_force_at(rows, moved, instant).select(columns) for rows, instant in zip(found, instants, strict=True)]
 
 
 def _replay(

@@ -102,7 +102,9 @@ def export(
 
 def _of_lake(context: CommandContext, pattern: str, progress: Progress) -> list[OffsetChange]:
     """Return the offsets that groups have at the end of the log."""
-    with up_to_date_copy(open_verified(context.settings.lake), context.log, progress.say) as copy:
+    lake = open_verified(context.settings.lake)
+    context.note_unread(lake)
+    with up_to_date_copy(lake, context.log, progress.say) as copy:
         rows = committed_offsets(copy, pattern)
     columns = (rows[name].to_pylist() for name in ("group_id", "topic", "partition", "committed_offset", "reason"))
     return [

@@ -135,6 +135,7 @@ def export_plan(context: CommandContext, plan: Plan, *, with_group: bool) -> Non
 def _opened(context: CommandContext) -> Iterator[tuple[Lake, LogAddress, Callable[[str], None]]]:
     """Yield the lake, the log, and a function that shows the current step."""
     log, lake = context.log, open_verified(context.settings.lake)
+    context.note_unread(lake)
     with Progress() as progress:
         yield lake, log, progress.say
 

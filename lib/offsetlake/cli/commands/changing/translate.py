@@ -127,6 +127,7 @@ def _source(
 ) -> tuple[pa.Table, bool]:
     """Return the offsets of the source, and whether its log is available; if not, as far as its lake has read it."""
     lake = open_verified(context.settings.lake)
+    context.note_unread(lake)
     try:
         with up_to_date_copy(lake, context.log, say) as copy:
             return source_offsets(copy, pattern, as_of_ms), True

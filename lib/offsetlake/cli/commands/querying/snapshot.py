@@ -33,7 +33,9 @@ def snapshot(
     The file contains the position in the log that the rows correspond to, except .csv, which is the format of
     kafka-consumer-groups for offsets of several groups. `offsetlake import` reads offsets from it.
     """
-    read = read_snapshot(Lake.open(context.settings.lake), context.log)
+    lake = Lake.open(context.settings.lake)
+    context.note_unread(lake)
+    read = read_snapshot(lake, context.log)
     rows = read.tables[table]
     export(rows, read.ends, file)
     write_line(f"Wrote {rows.num_rows:,} rows of {table} to {file}")

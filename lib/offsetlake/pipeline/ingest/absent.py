@@ -1,0 +1,58 @@
+"""Finds the partitions that the topics of a log have, but the log that an ingest reads does not contain."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from offsetlake.kafka.placement import partition_for_group
+from offsetlake.lake.runs import Run
+from offsetlake.log.address import LogAddress
+from offsetlake.log.disk.absent import DEFAULT_PARTITIONS, partition_count
+from offsetlake.log.positions import OFFSETS_TOPIC, LogExtent, LogPartition
+from offsetlake.queries.unread import listed
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """What an ingest knows about the partitions of a log.
+
+    | field  | description |
+    |--------|-------------|
+    | count  | the number of partitions of `__consumer_offsets` |
+    | grown  | whether partitions were added, so that groups can have records in partitions of former numbers |
+    | absent | partitions that exist, but are not in the log |
+    """
+
+    count: int
+    grown: bool
+    absent: list[LogPartition]
+
+
+def partitions_of_log(log: LogAddress, extent: LogExtent, last: Run | None) -> Partitions:
+    """Return what is known about the partitions of a log; `last` is the last run of an ingest.
+
+    Groups at the beginning of the partitions are compared with the number of partitions only if that is not known from
+    the last ingest and, in a folder, if partitions are absent, or if there are fewer than the default of brokers.
+    """
+    numbers = {where.partition for where in (*extent.ranges, *extent.empty) if where.topic == OFFSETS_TOPIC}
+    absent = (where.partition for where in extent.absent if where.topic == OFFSETS_TOPIC)
+    named = max((*numbers, *absent), default=-1) + 1
+    before = (last.log_partitions if last else None) or 0
+    is_settled = named == before and (log.connection is not None or (named >= DEFAULT_PARTITIONS and not extent.absent))
+    groups = set[tuple[str, int]]() if is_settled else log.first_groups(extent)
+    count = named if log.connection else max(partition_count(groups, numbers, named), before)
+    misplaced = any(partition_for_group(group, count) != number for group, number in groups)
+    grown = bool(last and last.grown) or 0 < before < count or misplaced
+    added = (LogPartition(OFFSETS_TOPIC, number) for number in range(named, count))
+    return Partitions(count, grown, [*extent.absent, *added])
+
+
+def absent_notes(absent: Collection[LogPartition]) -> list[str]:
+    """Return the note that partitions are absent, if there are any."""
+    if not absent:
+        return []
+    note = (
+        f"NOT READ: {listed(absent)} exist, but are not in this folder, so their groups are not in the lake. They are "
+        "in another folder of the broker's log.dirs, on another broker, or were not copied: link or copy their folders "
+        "into this folder, or read the cluster with --bootstrap"
+    )
+    return [note]

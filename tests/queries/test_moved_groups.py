@@ -1,0 +1,137 @@
+"""Groups whose log partition changed because partitions were added: the log partition that coordinates them counts."""
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+
+from offsetlake.lake.lake import Lake
+from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
+from offsetlake.pipeline.compact.rebuild import rebuild
+from support.command_line import Run
+from support.e2e.in_process import InProcess
+from support.e2e.lakes import cycle
+from support.lakes import new_lake
+from support.log.made_folders import write
+from support.oracle.encoders import group_log_partition, offset_key, offset_value
+from support.oracle.log_writer import Batch, Record
+
+T = 1_700_000_000_000
+BEFORE, AFTER = 5, 7
+GROUPS = [f"group-{number}" for number in range(40)]
+MOVED = [name for name in GROUPS if group_log_partition(name, BEFORE) != group_log_partition(name, AFTER)]
+RETURNED, DELETED, SILENT = MOVED[:10], MOVED[10:12], MOVED[12:]
+"""Groups that committed again after partitions were added, that did and were deleted, and that did not."""
+
+
+def commit(name: str, partition: int, value: int | None, at: int) -> tuple[int, bytes, bytes | None]:
+    return at, offset_key(name, "t", partition), None if value is None else offset_value(1, value, commit_timestamp=at)
+
+
+def write_log(folder: Path, records: Collection[tuple[int, int, bytes, bytes | None]], partitions: int) -> None:
+    """Write records, each with the number of its log partition, a timestamp, key and value."""
+    for number in range(partitions):
+        rows = [row[1:] for row in records if row[0] == number]
+        batches = [Batch(records=(Record(offset, *row),)) for offset, row in enumerate(rows)]
+        write(folder, (0, batches), partition=LogPartition(OFFSETS_TOPIC, number))
+
+
+OLD = [
+    (group_log_partition(name, BEFORE), *commit(name, partition, 10 + partition, T))
+    for name in GROUPS
+    for partition in range(2)
+]
+NEW = [
+    *((group_log_partition(name, AFTER), *commit(name, 0, 20, T + 1000)) for name in [*RETURNED, *DELETED]),
+    *((group_log_partition(name, AFTER), *commit(name, 0, None, T + 2000)) for name in DELETED),
+]
+EXPECTED = {
+    (name, partition): 10 + partition for name in GROUPS if name not in RETURNED + DELETED for partition in range(2)
+} | {(name, 0): 20 for name in RETURNED}
+
+
+@pytest.fixture(scope="module", params=["one ingest", "two ingests"])
+def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    folder = tmp_path_factory.mktemp("moved")
+    made = new_lake(folder / "lake")
+    if request.param == "two ingests":
+        write_log(folder / "log", OLD, BEFORE)
+        cycle(InProcess(), made, folder / "log")
+    write_log(folder / "log", OLD + NEW, AFTER)
+    cycle(InProcess(), made, folder / "log")
+    return made
+
+
+def offsets(run: Run, lake: Lake, *options: str) -> dict[tuple[str, int], int]:
+    code, out, err = run("offsets", "--lake", str(lake.location), "--format", "json", *options)
+    assert code == 0, err
+    assert OFFSETS_TOPIC not in err, "nothing is missing"
+    rows = [json.loads(line) for line in out.splitlines()]
+    found = {(row["group_id"], row["partition"]): row["committed_offset"] for row in rows}
+    assert len(found) == len(rows), "a key is there twice"
+    return found
+
+
+def test_each_key_has_the_value_of_the_coordinating_log_partition(lake: Lake, run: Run) -> None:
+    assert offsets(run, lake) == EXPECTED
+
+
+def test_each_group_is_listed_once(lake: Lake, run: Run) -> None:
+    code, out, _ = run("groups", "--lake", str(lake.location), "--format", "json")
+    assert code == 0
+    rows = {row["group_id"]: row["offsets"] for row in map(json.loads, out.splitlines())}
+    assert len(rows) == len(out.splitlines())
+    assert {name: count for name, count in rows.items() if count} == {
+        name: sum(key[0] == name for key in EXPECTED) for name in {name for name, _ in EXPECTED}
+    }
+
+
+def test_before_partitions_were_added_the_former_log_partition_counts(lake: Lake, run: Run) -> None:
+    before = {(name, partition): 10 + partition for name in GROUPS for partition in range(2)}
+    assert offsets(run, lake, "--as-of", str(T + 10)) == before
+    assert offsets(run, lake, "--as-of", str(T + 3000)) == EXPECTED
+    assert offsets(run, lake, "--as-of", str(T + 10), "--group", RETURNED[0]) == {
+        (RETURNED[0], 0): 10,
+        (RETURNED[0], 1): 11,
+    }
+    assert offsets(run, lake, "--as-of", str(T + 3000), "--group", RETURNED[0]) == {(RETURNED[0], 0): 20}
+
+
+def test_history_has_all_records_the_newest_first(lake: Lake, run: Run) -> None:
+    options = ("--group", RETURNED[0], "--topic", "t", "--partition", "0")
+    code, out, _ = run("history", "--lake", str(lake.location), "--format", "json", *options)
+    assert code == 0
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [(row["committed_offset"], row["previous_offset"]) for row in rows] == [(20, None), (10, None)]
+
+
+def test_groups_at_an_instant_are_listed_once(lake: Lake, run: Run) -> None:
+    for instant, groups in ((T + 10, GROUPS), (T + 3000, [name for name in GROUPS if name not in DELETED])):
+        code, out, _ = run("groups", "--lake", str(lake.location), "--format", "json", "--as-of", str(instant))
+        assert code == 0
+        rows = [json.loads(line) for line in out.splitlines()]
+        assert len({row["group_id"] for row in rows}) == len(rows)
+        assert sorted(row["group_id"] for row in rows if row["offsets"]) == sorted(groups)
+
+
+@pytest.mark.parametrize("options", [("--suite", "after_compact"), ("--suite", "after_compact", "--full")])
+def test_the_state_is_consistent(options: tuple[str, ...], lake: Lake, run: Run) -> None:
+    code, out, err = run("check", "--lake", str(lake.location), *options)
+    assert code == 0, out + err
+
+
+def test_a_rebuild_has_the_same_rows(lake: Lake, run: Run) -> None:
+    rebuild(InProcess, lake, lambda _: None, ["offsets", "groups"])  # type: ignore[arg-type]
+    assert offsets(run, Lake.open(lake.location)) == EXPECTED
+
+
+def test_a_commit_of_a_coordinator_with_the_former_number_is_not_in_force(tmp_path: Path, run: Run) -> None:
+    lake = new_lake(tmp_path / "lake")
+    write_log(tmp_path / "log", OLD + NEW, AFTER)
+    cycle(InProcess(), lake, tmp_path / "log")
+    name = RETURNED[0]
+    late = (group_log_partition(name, BEFORE), *commit(name, 1, 99, T + 5000))
+    write_log(tmp_path / "log", [*OLD, *NEW, late], AFTER)
+    cycle(InProcess(), lake, tmp_path / "log")
+    assert offsets(run, lake) == EXPECTED

@@ -1,0 +1,120 @@
+"""What a question answers about groups whose log partition was not in the folder that the lake was read from."""
+
+from pathlib import Path
+
+import pytest
+
+from offsetlake.lake.lake import Lake
+from offsetlake.lake.runs import last_run
+from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
+from offsetlake.queries.unread import listed
+from support.command_line import Run
+from support.e2e.in_process import InProcess
+from support.e2e.lakes import cycle
+from support.lakes import new_lake
+from support.log.made_folders import write
+from support.oracle.encoders import group_log_partition, offset_key, offset_value
+from support.oracle.log_writer import Batch, Record
+
+T = 1_700_000_000_000
+GROUPS = [f"group-{number}" for number in range(120)]
+READ = range(0, 50, 2)
+IN_LOG = [name for name in GROUPS if group_log_partition(name, 50) in READ]
+ELSEWHERE = next(name for name in GROUPS if group_log_partition(name, 50) not in READ)
+
+
+def write_log(folder: Path, numbers: range) -> None:
+    for number in numbers:
+        names = [name for name in GROUPS if group_log_partition(name, 50) == number]
+        records = [
+            Record(at, T, offset_key(name, "t", 0), offset_value(1, 7, commit_timestamp=T))
+            for at, name in enumerate(names)
+        ]
+        partition = LogPartition(OFFSETS_TOPIC, number)
+        write(folder, (0, [Batch(records=tuple(records))] if records else []), partition=partition)
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A lake that was read from every second partition."""
+    folder = tmp_path_factory.mktemp("unread")
+    write_log(folder / "log", READ)
+    made = new_lake(folder / "lake")
+    cycle(InProcess(), made, folder / "log")
+    return made
+
+
+def test_an_ingest_records_what_it_did_not_read(lake: Lake) -> None:
+    run = last_run(lake, "ingest")
+    assert run is not None
+    assert run.log_partitions == 50
+    assert run.absent == tuple((OFFSETS_TOPIC, number) for number in range(1, 50, 2))
+    (note,) = run.notes
+    assert note.startswith(f"NOT READ: {OFFSETS_TOPIC}-1, 3, 5, 7,")
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        ("offsets",),
+        ("groups",),
+        ("groups", "--group", "group-*"),
+        ("offsets", "--as-of", "2024-01-01"),
+        ("history", "--group", IN_LOG[0], "--topic", "t", "--partition", "0"),
+        ("sql", "SELECT count(*) FROM offsets"),
+        ("check", "--suite", "after_compact"),
+        ("expire", "--what-if", "--retention", "1d"),
+        ("snapshot", "offsets.parquet"),
+    ],
+)
+def test_answers_name_the_partitions_that_were_not_read(question: tuple[str, ...], lake: Lake, run: Run) -> None:
+    code, _, err = run(*question, "--lake", str(lake.location))
+    assert code == 0, err
+    assert f"{OFFSETS_TOPIC}-1, 3, 5" in err
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        ("offsets", "--group", ELSEWHERE),
+        ("groups", "--group", ELSEWHERE),
+        ("groups", "--group", ELSEWHERE, "--as-of", "2024-01-01"),
+        ("offsets", "--group", ELSEWHERE, "--as-of", "2024-01-01"),
+        ("history", "--group", ELSEWHERE, "--topic", "t", "--partition", "0"),
+        ("diff", "--from", "2023-12-01", "--to", "2024-01-01", "--group", ELSEWHERE),
+        ("audit", "changes", "--group", ELSEWHERE),
+        ("cleanup", ELSEWHERE),
+        ("reset", ELSEWHERE, "--topic", "t:0", "--to-offset", "5"),
+        ("restore", ELSEWHERE, "--as-of", "2024-01-01"),
+        ("undelete", ELSEWHERE),
+    ],
+)
+def test_a_group_that_was_not_read_is_not_unknown(question: tuple[str, ...], lake: Lake, run: Run) -> None:
+    code, _, err = run(*question, "--lake", str(lake.location))
+    assert code == 3, err
+    assert f"Nothing is known about group {ELSEWHERE!r}" in err
+    assert f"{OFFSETS_TOPIC}-{group_log_partition(ELSEWHERE, 50)}," in err
+
+
+def test_a_group_that_would_have_been_read_is_unknown(lake: Lake, run: Run) -> None:
+    name = next(each for number in range(99) if group_log_partition(each := f"other-{number}", 50) in READ)
+    code, _, err = run("offsets", "--group", name, "--lake", str(lake.location))
+    assert code == 2, err
+    assert "was ever committed" in err
+
+
+def test_partitions_that_are_added_to_the_folder_are_read(tmp_path: Path, run: Run) -> None:
+    write_log(tmp_path / "log", range(0, 50, 2))
+    lake = new_lake(tmp_path / "lake")
+    cycle(InProcess(), lake, tmp_path / "log")
+    write_log(tmp_path / "log", range(1, 50, 2))
+    ingested, _ = cycle(InProcess(), lake, tmp_path / "log")
+    assert (ingested.notes, ingested.absent, ingested.log_partitions) == ((), (), 50)
+    code, out, err = run("offsets", "--group", ELSEWHERE, "--lake", str(lake.location))
+    assert (code, err) == (0, "")
+    assert ELSEWHERE in out
+
+
+def test_numbers_are_listed_as_ranges() -> None:
+    numbers = [0, 1, 2, 5, 7, 8]
+    assert listed([("b", 3), *(("a", number) for number in numbers)]) == "a-0 to 2, 5, 7 to 8 and b-3"
