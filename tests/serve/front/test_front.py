@@ -216,6 +216,31 @@ def test_topics_are_created_extended_deleted_and_created_again(broker: Broker, f
     admin.delete_topics([topic])[topic].result(SECONDS)
 
 
+def test_new_topics_and_partitions_are_known_at_once(broker: Broker, front: Serving) -> None:
+    """As by a broker: the first answer that names them waits for the metadata."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for number in range(3):
+        named, committed_to, by_id = (f"at-once-{kind}-{number}" for kind in ("named", "committed", "by-id"))
+        create_topic(broker.bootstrap, named, 2)
+        (described,) = metadata(front.bootstrap, named)["topics"]
+        assert (described["error_code"], len(described["partitions"])) == (error_codes.NONE, 2)
+        create_topic(broker.bootstrap, committed_to, 1)
+        assert committed(front, committed_to, 0) == error_codes.NONE
+        admin.create_partitions([NewPartitions(committed_to, 2)])[committed_to].result(SECONDS)
+        assert committed(front, committed_to, 1) == error_codes.NONE
+        create_topic(broker.bootstrap, by_id, 1)
+        topic_id = metadata(broker.bootstrap, by_id)["topics"][0]["topic_id"]
+        assert committed(front, topic_id, 0) == error_codes.NONE
+        create_topic(broker.bootstrap, f"{by_id}-fetched", 1)
+        topic_id = metadata(broker.bootstrap, f"{by_id}-fetched")["topics"][0]["topic_id"]
+        topics = [{"topic_id": uuid.UUID(bytes=topic_id), "partition_indexes": [0]}]
+        groups = [{"group_id": "at-once", "topics": topics, "member_id": None, "member_epoch": -1}]
+        answer = ask(front.bootstrap, apis.OFFSET_FETCH, 10, groups=groups, require_stable=False)
+        assert answer["groups"][0]["topics"][0]["partitions"][0]["error_code"] == error_codes.NONE
+    unknown = metadata(front.bootstrap, "at-once-never")["topics"][0]["error_code"]
+    assert unknown == committed(front, "at-once-never", 0) == error_codes.UNKNOWN_TOPIC_OR_PARTITION
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_offsets_of_deleted_topics_are_deleted(broker: Broker, front: Serving, again: bool) -> None:
     """As by a broker, of all groups; those with a topic id also if the topic was created again at once."""

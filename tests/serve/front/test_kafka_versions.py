@@ -19,6 +19,7 @@ from support.serve.kio_requests import ask
 pytestmark = pytest.mark.long  # a broker of each version
 
 TOPIC, SECONDS = "versions", 120
+FIRST_CORDONING = "4.3"
 _NOT_READY = {
     error_codes.CONCURRENT_TRANSACTIONS,
     error_codes.COORDINATOR_LOAD_IN_PROGRESS,
@@ -38,6 +39,7 @@ def test_transactions_and_groups_in_front_of_each_version(version: str, tmp_path
         code, output = adopted.adopt("--execute")
         assert code == 0, output
         with adopted.serving():
+            new_topics_are_led_by_the_broker(broker.bootstrap, version)
             by_librdkafka(broker.bootstrap)
             by_transaction_version_2(adopted)
             members = [member(broker.bootstrap, kind, {(TOPIC, 0): 3}, kind) for kind in ("classic", "consumer")]
@@ -53,6 +55,22 @@ def test_transactions_and_groups_in_front_of_each_version(version: str, tmp_path
     assert {group: offsets[TOPIC, 0] for group, offsets in expected.items()} == {
         "before": 1, "librdkafka": 7, "version-2": 7, "classic": 3, "consumer": 3,
     }  # fmt: skip
+
+
+def new_topics_are_led_by_the_broker(bootstrap: str, version: str) -> None:
+    """Since Kafka 4.3 at once, because the node is cordoned (KIP-1066); before, after they were moved."""
+    names = [f"placed-{number}" for number in range(4)]
+    for name in names:
+        create_topic(bootstrap, name, 4)
+
+    def replicas() -> set[tuple[int, ...]]:
+        named = [{"topic_id": None, "name": name} for name in names]
+        topics = ask(bootstrap, apis.METADATA, 12, topics=named, allow_auto_topic_creation=False)["topics"]
+        return {tuple(partition["replica_nodes"]) for topic in topics for partition in topic["partitions"]}
+
+    if version >= FIRST_CORDONING:
+        assert replicas() == {(1,)}
+    until(replicas, {(1,)})
 
 
 def by_librdkafka(bootstrap: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from typing import Any, NamedTuple
 
 from offsetlake.kafka.error_codes import (
@@ -14,6 +15,7 @@ from offsetlake.serve.apis.cluster_apis import ClusterApis
 from offsetlake.serve.apis.front_apis import FrontApis
 from offsetlake.serve.apis.group_apis import GroupApis
 from offsetlake.serve.apis.group_list import list_groups
+from offsetlake.serve.apis.named_topics import named_topics
 from offsetlake.serve.auth.principals import Client, RequestContext
 from offsetlake.serve.front.forwarding import Forwarding
 from offsetlake.serve.groups.classic_apis import ClassicApis
@@ -108,7 +110,7 @@ class ApiDispatcher:
         forwarding: Forwarding | None = None,
     ) -> None:
         transactions, membership, _, share_partitions, deletions = coordinators
-        self._store, self._reads, self._cluster = store, cluster.reads, cluster
+        self._store, self._reads, self._cluster, self._topics = store, cluster.reads, cluster, topics
         self._forwarding, self._versions = forwarding, VERSIONS if forwarding is None else BROKER_VERSIONS
         self.errors: Counter[tuple[int, int]] = Counter()
         groups = GroupApis(store, topics, membership)
@@ -201,6 +203,15 @@ class ApiDispatcher:
         api, version = header.api, header.version
         request = yield from schemas.read(frame, header)
         context = RequestContext(version, client, header.client_id)
+        if self._topics.deferred(
+            partial(named_topics, api, request), lambda: client.work(self._dispatch(api, request, context, answer))
+        ):
+            return 0
+        return (yield from self._dispatch(api, request, context, answer))
+
+    def _dispatch(self, api: int, request: Any, context: RequestContext, answer: Answer) -> Work:
+        """Call the handler of a request that was read."""
+        client, version = context.client, context.version
         if api == LIST_GROUPS:
             if self._store.loading:
                 self.errors[api, COORDINATOR_LOAD_IN_PROGRESS] += 1

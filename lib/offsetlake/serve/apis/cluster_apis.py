@@ -188,6 +188,10 @@ class ClusterApis:
         if request.acks == 0:
             raise wire.Malformed("a Produce request with acks=0 is refused")  # a broker closes the connection too
         error = TOPIC_AUTHORIZATION_FAILED if self._topics.leads else NOT_LEADER_OR_FOLLOWER
+        if not self._topics.leads:  # it was placed here: the sooner that is noticed, the sooner it is moved away
+            for topic in request.topic_data:
+                id_ = getattr(topic, "topic_id", None)
+                self._topics.request(topic.name.encode() if id_ is None else id_.bytes)
         refused = (_refuse_produce(topic, error) for topic in request.topic_data)
         return {"responses": Lazy(len(request.topic_data), refused)}
 

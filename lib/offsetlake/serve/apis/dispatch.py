@@ -23,7 +23,7 @@ class Service:
 
     def may_follow(self, header: wire.RequestHeader) -> bool:
         """Check whether a request may start before earlier ones are answered; see `net.connection.Requests`."""
-        return header.api == OFFSET_COMMIT
+        return header.api == OFFSET_COMMIT and not self._groups.deferred
 
     def take(self, frame: bytes, header: wire.RequestHeader, answer: Answer) -> int:
         """Handle a request; see `offsetlake.serve.net.connection.Requests.take`."""

@@ -20,6 +20,7 @@ from offsetlake.kafka.error_codes import (
 from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.serve.auth.acl import READ
 from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.front.metadata.arrivals import NamedPartition
 from offsetlake.serve.net.answering import Answer
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.protocol.api_keys import OFFSET_FETCH
@@ -91,6 +92,10 @@ class OffsetFetch:
             client.work(self._respond(None, body, version, answer, client))
             return
         request = complete(self._read(body, version))
+        if version >= _TOPIC_IDS and self._topics.deferred(
+            partial(_unknown_topics, request), lambda: client.work(self._respond(None, body, version, answer, client))
+        ):
+            return
         if request.is_small:
             failures = self.errors.total()
             response = b"".join(complete(self._encoded(request, version, client)))
@@ -275,3 +280,8 @@ class OffsetFetch:
 
 def _no_offsets(_topic: bytes, partitions: Sequence[int]) -> list[Stored | None]:
     return [None] * len(partitions)
+
+
+def _unknown_topics(request: Request) -> list[NamedPartition]:
+    topics = (topic for group in request.groups for topic in group.topics or ())
+    return [NamedPartition(None, id_) for name, id_, _ in topics if not name]

@@ -1,6 +1,5 @@
 """What Metadata and DescribeTopicPartitions answer about a topic."""
 
-import re
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -18,13 +17,11 @@ from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.protocol.encoding import Encoded, Values
 from offsetlake.serve.protocol.topic_descriptions import TopicTable
-from offsetlake.serve.protocol.topics import Topics
+from offsetlake.serve.protocol.topics import Topics, is_valid_name
 from offsetlake.serve.steps import Steps
 
 MAX_DESCRIBED_PARTITIONS = 20_000
 """Maximum number of partitions in one Metadata response, if commits can create partitions."""
-
-_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
 def requested_topic(topics: Topics, table: TopicTable, topic: Any, client: Client) -> dict[str, Any]:
@@ -47,7 +44,7 @@ def named_topic(topics: Topics, table: TopicTable, text: str, client: Client) ->
     name, error = text.encode(), NONE
     if not client.may_read_topic(name):
         error = TOPIC_AUTHORIZATION_FAILED
-    elif not _NAME.fullmatch(text):
+    elif not is_valid_name(name):
         error = INVALID_TOPIC_EXCEPTION
     elif table.partitions(name) == 0:
         topics.request(name)

@@ -66,7 +66,7 @@ class Broker:
         if identity is None:
             raise LogMismatch(f"The log {self._settings.log} was removed.")
         protocol = security_protocol(self._settings)
-        self._registration = await join(self._cluster, identity, protocol, self._address)
+        self._registration = await join(self._cluster, identity, protocol, self._address, cordoned=True)
         until = time.monotonic() + MAX_ELECTION_SECONDS
         while not self._settings.returning and not self._leadership.leads_all():
             if time.monotonic() > until:

@@ -31,8 +31,10 @@ class Controllers:
         self._node = AnyNode(settings)
         self._addresses: list[Address] = []
 
-    async def send(self, api: int, version: int, values: Values) -> Any:
+    async def send(self, api: int, version: int, values: Values, newest: int | None = None) -> Any:
         """Send a request to the active controller and return the fields of its response.
+
+        The version is the newest one that the controller supports up to `newest`, which is `version` by default.
 
         Raises:
             LogUnavailable: No controller answers.
@@ -41,7 +43,8 @@ class Controllers:
         if not self._addresses:
             self._addresses = await self._find()
         try:
-            response = await self._node.send(self._addresses, api, range(version, version + 1), values, _refused)
+            versions = range(version, (newest or version) + 1)
+            response = await self._node.send(self._addresses, api, versions, values, _refused)
         except LogUnavailable as failure:
             names = ", ".join(f"{host}:{port}" for host, port in self._addresses)
             with suppress(LogUnavailable):  # a broker that waits for a controller that hangs; the others are known

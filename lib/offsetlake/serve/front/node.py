@@ -29,7 +29,9 @@ def cluster_of(settings: Settings) -> Cluster | None:
     return Cluster(settings.cluster, settings.metadata_max_age_ms, node)
 
 
-async def join(cluster: Cluster, identity: Identity, protocol: str, address: tuple[str, int]) -> Registration:
+async def join(
+    cluster: Cluster, identity: Identity, protocol: str, address: tuple[str, int], *, cordoned: bool = False
+) -> Registration:
     """Register this process and wait until the controller accepts it as an active broker.
 
     Args:
@@ -37,6 +39,7 @@ async def join(cluster: Cluster, identity: Identity, protocol: str, address: tup
         identity: The broker.
         protocol: The security protocol of the listener of this process.
         address: The address at which clients and brokers reach this process.
+        cordoned: Whether the controller is to place no replicas of new partitions here.
 
     Raises:
         Refused: The cluster does not accept this process.
@@ -45,7 +48,8 @@ async def join(cluster: Cluster, identity: Identity, protocol: str, address: tup
     """
     identity.check(cluster.image.cluster_id, cluster.node, cluster.image.id_of(INTERNAL))
     names = await listener_names(cluster, protocol)
-    registration = Registration(cluster.connection, cluster.addresses, identity, registered(names, protocol, address))
+    listeners = registered(names, protocol, address)
+    registration = Registration(cluster.connection, cluster.addresses, identity, listeners, cordoned=cordoned)
     registration.start()
     try:
         await registration.registered()

@@ -48,7 +48,7 @@ KNOWN_FEATURES = {
 
 NO_EPOCH = -1
 _SOFTWARE = {"client_software_name": "offsetlake", "client_software_version": "1"}
-_REGISTRATION_VERSION, _HEARTBEAT_VERSION = 4, 1
+_REGISTRATION_VERSION, _HEARTBEAT_VERSION, _CORDONING_HEARTBEAT_VERSION = 4, 1, 2
 _LOST = {STALE_BROKER_EPOCH, BROKER_ID_NOT_REGISTERED}
 
 
@@ -71,6 +71,7 @@ class Registration:
         brokers: Returns the addresses of the brokers, which know the controllers; the thread calls it.
         identity: The broker.
         listeners: The listeners of the registration.
+        cordoned: Whether the controller is to place no replicas here, which it can since Kafka 4.3 (KIP-1066).
     """
 
     def __init__(
@@ -79,10 +80,12 @@ class Registration:
         brokers: Callable[[], Sequence[Address]],
         identity: Identity,
         listeners: Sequence[Values],
+        *,
+        cordoned: bool = False,
     ) -> None:
         timeout = min(connection.request_timeout_ms, REQUEST_TIMEOUT_MS)
         self._connection, self._brokers = replace(connection, request_timeout_ms=timeout), brokers
-        self._identity, self._listeners = identity, listeners
+        self._identity, self._listeners, self._cordoned = identity, listeners, cordoned
         self.epoch = NO_EPOCH
         self.fenced = True
         self.failure: str | None = None
@@ -213,8 +216,9 @@ class Registration:
             "current_metadata_offset": await controllers.metadata_end(),
             "want_fence": leaving,
             "want_shut_down": leaving,
+            "cordoned_log_dirs": [uuid.UUID(self._identity.directory)] if self._cordoned else None,
         }
-        return await controllers.send(BROKER_HEARTBEAT, _HEARTBEAT_VERSION, values)
+        return await controllers.send(BROKER_HEARTBEAT, _HEARTBEAT_VERSION, values, _CORDONING_HEARTBEAT_VERSION)
 
     def _note(self, failure: str | None = None, fatal: OffsetlakeError | None = None) -> None:
         if failure is not None and self.failure is None:

@@ -1,7 +1,8 @@
 """The topics of the serving process: those that are configured, with their partitions, or any topic."""
 
+import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from offsetlake.kafka.uuid import ZERO_UUID
@@ -28,7 +29,13 @@ would exist. Clusters have at most some ten thousand partitions per topic."""
 MAX_REMEMBERED_TOPICS = 10_000
 """Maximum number of topics whose ids are kept although they have no offsets: clients can invent names without end."""
 
+_NAME = re.compile(rb"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _SPACE = uuid.UUID("0f5e71a4-1c0e-5d3a-9b1e-6f66736c616b")  # namespace of the ids that are derived from names
+
+
+def is_valid_name(name: bytes) -> bool:
+    """Check whether a topic of a broker can have a name."""
+    return _NAME.fullmatch(name) is not None
 
 
 class Topics:
@@ -87,6 +94,10 @@ class Topics:
 
     def request(self, topic: bytes) -> None:
         """Note that a client requested a topic, by name or id, that does not exist."""
+
+    def deferred(self, _named: Callable[[], Collection[Any]], _proceed: Callable[[], object]) -> bool:
+        """Return whether a request is handled later, by `proceed`, because it names topics that may be new."""
+        return False
 
     def known(self) -> set[bytes]:
         """Return the log and the configured topics and, if any topic exists, those with stored offsets."""

@@ -1,11 +1,15 @@
 """A parsed OffsetCommit request, and its answer."""
 
 import struct
+from typing import TYPE_CHECKING
 
 from offsetlake.kafka.error_codes import NONE
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.storage.group_details import Committer
 from offsetlake.serve.storage.memtable import StoredFields
+
+if TYPE_CHECKING:
+    from offsetlake.serve.front.metadata.arrivals import NamedPartition
 
 FIRST_THROTTLED_VERSION, FIRST_FLEXIBLE_VERSION = 3, 8  # versions of OffsetCommit
 _PARTITION_RESULT = struct.Struct(">ih")
@@ -26,12 +30,13 @@ class CommitRequest:
     | results          | Of each topic the name or id as in the request, and the error code of each partition |
     | queued_offsets   | The offsets of the last such request, as int64, while its write is queued; empty otherwise |
     | revision         | That of the topics when their partitions were checked |
+    | unknown          | The partitions that do not exist, as far as is known |
     """
 
     __slots__ = (
         "_success_body",
         "committer", "group", "keys", "positions", "queued_offsets", "results", "retention_ms", "revision", "stored",
-        "version", "without_member",
+        "unknown", "version", "without_member",
     )  # fmt: skip
 
     def __init__(self, group: bytes, version: int, retention_ms: int, revision: int, committer: Committer) -> None:
@@ -42,6 +47,7 @@ class CommitRequest:
         self.stored: list[StoredFields] = []
         self.positions: list[int] = []
         self.results: list[tuple[bytes, list[tuple[int, int]]]] = []
+        self.unknown: list[NamedPartition] = []
         self.queued_offsets = b""
         self._success_body = b""
 

@@ -25,6 +25,7 @@ from offsetlake.kafka.placement import partition_for_group
 from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.serve.auth import acl
 from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.front.metadata.arrivals import NamedPartition
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.protocol.request_limits import MAX_COMMIT_BATCH_BYTES, REQUEST_LIMITS
 from offsetlake.serve.protocol.topics import MAX_OFFSET, Topics
@@ -152,9 +153,11 @@ class OffsetCommit:
             self._store.member_committed(group, member)
         return error
 
-    def _take(self, body: bytes, origin: Origin) -> Work:
-        """Handle a request that repeats no other."""
+    def _take(self, body: bytes, origin: Origin, *, is_deferred: bool = False) -> Work:
+        """Handle a request that repeats no other; once `is_deferred`, topics that are unknown do not exist."""
         request, offsets, error = yield from self._read(body, origin.header.version, origin.client)
+        if request.unknown and not is_deferred and self._defer(request, body, origin):
+            return 0
         if not offsets:
             origin.answer(request.body(error))
             return 0
@@ -167,6 +170,20 @@ class OffsetCommit:
             if request.accepts_all() and len(body) <= MAX_BODY_BYTES:
                 self._templates.keep(template)
         return self._accept(request, offsets, build, origin)
+
+    def _defer(self, request: CommitRequest, body: bytes, origin: Origin) -> bool:
+        """Read a request again when new topics in it are known; return False if there is nothing to wait for."""
+
+        def proceed() -> None:
+            origin.groups.deferred -= 1
+            origin.client.work(self._take(body, origin, is_deferred=True))
+
+        if not self._topics.deferred(lambda: request.unknown, proceed):
+            return False
+        origin.groups.deferred += 1
+        for _, partitions in request.results:  # its errors are counted when it is answered
+            self.errors.subtract(code for _, code in partitions if code)
+        return True
 
     def _accept(self, request: CommitRequest, offsets: bytes, build: Build, origin: Origin) -> int:
         """Queue the write of a request, unless the quota of its group is exceeded; return how long to mute."""
@@ -276,8 +293,10 @@ class OffsetCommit:
                 code = error
             elif name is None:
                 code = UNKNOWN_TOPIC_ID
+                request.unknown.append(NamedPartition(None, topic_id))
             elif not self._topics.has_partition(name, partition):
                 code = UNKNOWN_TOPIC_OR_PARTITION
+                request.unknown.append(NamedPartition(name, partition=partition))
             elif offset == MAX_OFFSET:  # the log end offset that ListOffsets answers for an unknown end
                 code = error or OFFSET_OUT_OF_RANGE
             else:

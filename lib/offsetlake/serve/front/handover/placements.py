@@ -1,6 +1,7 @@
 """Moves replicas of topics other than `__consumer_offsets` away from this process.
 
-A controller may place replicas of new topics on any broker, and Kafka has no setting against that before KIP-1066. This
+A controller may place replicas of new topics on any broker. Since Kafka 4.3 it does not place them on this one, whose
+folder is cordoned (KIP-1066); before, Kafka has no setting against it, and they are moved away. This
 process refuses Produce for all topics, so the log of such a partition is empty while it leads it: every other replica
 is in sync with it, and it can be handed over at once, without a Fetch.
 """
@@ -81,6 +82,9 @@ class Placements:
         try:
             await self._move_all(placed)
         except (LogUnavailable, Refused) as failure:
+            await self._cluster.refreshed()  # the topic may have been deleted
+            if not await complete_in_turns(_placed(self._cluster.image, self._cluster.node)):
+                return False
             if self._failure is None:
                 LOG.warning(
                     "%(count)d partitions of other topics that the controller placed on this broker cannot be moved "

@@ -65,6 +65,7 @@ class Cluster:
         self._refreshed_at = 0.0
         self._missing: set[int] = set()  # hashes of topics that were requested and did not exist
         self._loaded, self._requested = asyncio.Event(), asyncio.Event()
+        self._awaiting: list[asyncio.Future[None]] = []  # the end of the next refresh that begins
 
     @property
     def available(self) -> bool:
@@ -89,6 +90,13 @@ class Cluster:
         """Refresh soon, because this process has changed the cluster."""
         self._requested.set()
 
+    async def refreshed(self) -> None:
+        """Refresh soon, and wait for the end of a refresh that begins from now on, whether it succeeds or not."""
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._awaiting.append(ended)
+        self._requested.set()
+        await ended
+
     async def loaded(self) -> None:
         """Wait for the first metadata."""
         await self._loaded.wait()
@@ -98,10 +106,14 @@ class Cluster:
         try:
             while True:
                 self._requested.clear()
+                awaiting, self._awaiting = self._awaiting, []
                 try:
                     await self._refresh()
                 except LogUnavailable as error:
                     self._failed(str(error))
+                for ended in awaiting:
+                    if not ended.done():
+                        ended.set_result(None)
                 await asyncio.sleep(MIN_INTERVAL_SECONDS)
                 try:
                     async with asyncio.timeout(max(0.0, self._max_age - MIN_INTERVAL_SECONDS)):

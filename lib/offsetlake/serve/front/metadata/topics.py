@@ -1,7 +1,9 @@
 """The topics of a cluster, with the interface of `Topics`."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
 
+from offsetlake.serve.front.metadata.arrivals import Arrivals, NamedPartition
 from offsetlake.serve.front.metadata.cluster import Cluster
 from offsetlake.serve.front.metadata.image import ClusterImage
 from offsetlake.serve.protocol.described_partitions import NODE, encoded_partitions
@@ -18,6 +20,8 @@ class ClusterTopics(Topics):
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster, self.node = cluster, cluster.node
+        self._arrivals = Arrivals(cluster)
+        self._waiting = set[asyncio.Task[None]]()
 
     @property
     def revision(self) -> int:  # type: ignore[override]
@@ -46,6 +50,26 @@ class ClusterTopics(Topics):
     def request(self, topic: bytes) -> None:
         """Refresh the metadata soon."""
         self._cluster.request_refresh(topic)
+
+    def deferred(self, named: Callable[[], Collection[NamedPartition]], proceed: Callable[[], object]) -> bool:
+        """Wait for topics that the metadata does not contain, and then call `proceed`; return False if there are none.
+
+        They are known then, do not exist, or did not arrive within `MAX_WAIT_SECONDS` of `Arrivals`.
+        """
+        unknown = self._arrivals.unknown(named())
+        if not unknown:
+            return False
+
+        def ended(task: "asyncio.Task[None]") -> None:
+            self._waiting.discard(task)
+            if not task.cancelled():
+                task.result()
+                proceed()
+
+        task = asyncio.get_running_loop().create_task(self._arrivals.wait(unknown))
+        self._waiting.add(task)
+        task.add_done_callback(ended)
+        return True
 
     def learn(self, topics: Mapping[bytes, tuple[int, bytes]]) -> None:
         """Ignore what offsets say about topics."""
