@@ -154,6 +154,21 @@ def last_run(lake: Lake, job: str, outcome: str | None = None, through: int | No
     return _last_run(lake, _Wanted(job, outcome, through))
 
 
+def adoption(lake: Lake) -> Run | None:
+    """Return the adoption of the cluster whose node the lake belongs to; None if there is none, or it was returned."""
+    adopted = last_run(lake, "adopt")
+    if adopted is None:
+        return None
+    returned = last_run(lake, "return")
+    return adopted if returned is None or returned.run_id < adopted.run_id else None
+
+
+def log_ends_source(lake: Lake) -> tuple[str, str]:
+    """Return the option of `offsetlake run`, and its value, with which a cycle records log end offsets of topics."""
+    node = adoption(lake)
+    return ("--bootstrap", "HOST:PORT") if node is None else ("--log", node.log or "DIR")
+
+
 def open_run(lake: Lake, *jobs: str) -> int:
     """Return the oldest run whose decisions may be planned or not compacted, according to these jobs; 0 if unknown."""
     known = [_last_run(lake, _Wanted(job, has_open_run=True)) for job in jobs]

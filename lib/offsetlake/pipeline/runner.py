@@ -19,7 +19,7 @@ from offsetlake.location.locate import LakeLocation
 from offsetlake.log.address import LogAddress
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.compiling import compile_loops
-from offsetlake.log.writer.ownership import refuse_broker_folder
+from offsetlake.log.writer.ownership import CLUSTER_FILE, refuse_broker_folder
 from offsetlake.pipeline.changes import execute as changes
 from offsetlake.pipeline.compact import job as compact
 from offsetlake.pipeline.compact import rebuild
@@ -89,9 +89,8 @@ def run_jobs(
             "compact": partial(compact.compact, spark, lake, say, through_run)
         }
         if log is not None:
-            ask = partial(log_ends.ask, log.connection) if log.connection is not None else None
             work |= {
-                "ingest": partial(ingest.ingest, spark, lake, log, say, ask),
+                "ingest": partial(ingest.ingest, spark, lake, log, say, _asking(log)),
                 "emit": partial(emit.emit, lake, log, say),
             }
         if expiry is not None:
@@ -100,6 +99,15 @@ def run_jobs(
                 expire.expire, spark, lake, expiry.policy, expiry.now, say, missing, expiry.compacted_by
             )
         return [finished for job in JOBS if job in jobs for finished in _run_to_end(work[job], spark)]
+
+
+def _asking(log: LogAddress) -> log_ends.Ask | None:
+    """Return the function that reads log end offsets: from the live cluster, or from the node whose log it is."""
+    if log.connection is not None:
+        return partial(log_ends.ask, log.connection)
+    if log.folder is not None and (log.folder / CLUSTER_FILE).exists():
+        return partial(log_ends.ask_node, log.folder)
+    return None
 
 
 def _check_log_and_lake(

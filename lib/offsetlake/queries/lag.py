@@ -14,6 +14,7 @@ from offsetlake.errors import BadRequest, NotInLake
 from offsetlake.lake.files import active_files
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import ends_asked_by, newest_asked
+from offsetlake.lake.runs import log_ends_source
 from offsetlake.queries.assignments import Assignments
 from offsetlake.queries.history.decided import decided_by_portion
 from offsetlake.queries.lag_rows import NO_RECORD, lag_rows, severities, worst_first
@@ -214,8 +215,10 @@ def _nothing_found(lake: Lake, pattern: str | None, topic: str | None = None) ->
 def _nothing_asked(lake: Lake, now: int | None) -> BadRequest:
     first = lake.query("SELECT min(asked_timestamp) AS at FROM log_ends", "log_ends")["at"][0].as_py()
     if first is None or now is None:
+        option, value = log_ends_source(lake)
+        source = "a live cluster" if option == "--bootstrap" else "the log of a node while `offsetlake serve` runs"
         return BadRequest(
-            f"the lake {lake.location} has no log end offsets of topics: only a cycle over a live cluster "
-            "records them, `offsetlake run --bootstrap HOST:PORT`"
+            f"the lake {lake.location} has no log end offsets of topics: only a cycle over {source} "
+            f"records them, `offsetlake run {option} {value}`"
         )
     return BadRequest(f"log end offsets are recorded since {to_iso(first)}: {to_iso(now)} is before that")

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offsetlake.lake.runs import log_ends_source
 from offsetlake.report import numbers
 from offsetlake.report.charts import Bars, Lane, Lanes, Values
 from offsetlake.report.page import Row, Section
@@ -56,10 +57,10 @@ def progress(scope: Scope, busiest: pa.Table, steps: pa.Table) -> Section:
     """
     title = "Progress"
     changes = scope.command("audit", "changes")
-    cycle = scope.command("run", "--bootstrap", "HOST:PORT", by_group=False)
+    cycle = scope.command("run", *log_ends_source(scope.lake), by_group=False)
     unknown = (
         "Lag is unknown, because the log end offsets of topics are not recorded. "
-        f"A cycle on a live cluster records them: {cycle}."
+        f"A cycle on a live cluster, or on the log of a node while it is served, records them: {cycle}."
     )
     if not steps.num_rows:
         return Section(title, unknown)

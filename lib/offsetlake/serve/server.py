@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from offsetlake.errors import OffsetlakeError
+from offsetlake.errors import BadRequest, OffsetlakeError
 from offsetlake.log.disk.segments import partition_folders
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.writer.ownership import disk_errors, owned
@@ -21,6 +21,7 @@ from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.collection import uncollected
 from offsetlake.serve.components import ServerComponents
 from offsetlake.serve.front.broker import Broker, with_adopted_log
+from offsetlake.serve.front.topic_ends import topic_ends
 from offsetlake.serve.metrics.traffic import MeasuredRequests
 from offsetlake.serve.net.accept import accept
 from offsetlake.serve.net.acceptor import Acceptor
@@ -87,6 +88,7 @@ class Server:
             components.log_partition,
             self._reading,
             components.rewinds,
+            None if settings.node_id is None or components.cluster is None else partial(topic_ends, components.cluster),
         )
         self._watch_tasks: list[asyncio.Task[None]] = []
         self._broker: Broker | None = None
@@ -139,21 +141,15 @@ class Server:
         leadership, cluster = self._components.leadership, self._components.cluster
         if cluster is not None:
             self._watch_tasks = [self._watched(cluster.run())]
+        if self._settings.returning:
+            await self._load_to_return()
+            return
         snapshot, ends = await build(self._settings, None)
         if leadership is not None:
             self._broker = Broker(self._settings, leadership, self._address)
             await self._broker.start()
             if self._components.forwarding is not None:
                 await self._components.forwarding.load()
-            if self._settings.returning and self._components.cluster is not None:
-                from offsetlake.serve.front.handover.returning import Returning  # noqa: PLC0415 - it imports NumPy
-
-                followers = self._components.reads.followers
-                self._returning = Returning(
-                    self._settings, self._components.cluster, self._broker.epoch, followers, ends
-                )
-                self._components.writes.watermarks.load(ends)
-                return
         self._components.load(snapshot, ends)
         watches = (self._components.transactions.watch(), self._components.writes.watch())
         self._watch_tasks += [asyncio.create_task(watch) for watch in watches]
@@ -165,6 +161,21 @@ class Server:
         if cluster is not None:
             await cluster.loaded()
             await self._listen_for_share_consumers()
+
+    async def _load_to_return(self) -> None:
+        """Register as a broker whose log others copy; raise errors as `load`."""
+        from offsetlake.serve.front.handover import returning  # noqa: PLC0415 - it imports NumPy
+
+        components, settings = self._components, self._settings
+        cluster, leadership = components.cluster, components.leadership
+        if cluster is None or leadership is None:
+            raise BadRequest("Only a node of a cluster can give its log back: specify --cluster and --node-id.")
+        ends = await asyncio.to_thread(returning.recovered_ends, Path(settings.log), settings.log_partitions)
+        self._broker = Broker(settings, leadership, self._address)
+        await self._broker.start()
+        followers = components.reads.followers
+        self._returning = returning.Returning(settings, cluster, self._broker.epoch, followers, ends)
+        components.writes.watermarks.load(ends)
 
     async def _listen_for_share_consumers(self) -> None:
         """Listen for share consumers if the settings say so.

@@ -14,7 +14,7 @@ from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import RunNumber, Text
 from offsetlake.console.state import PAGE_ROWS, PageState, command_line
 from offsetlake.lake.plans import Plan
-from offsetlake.lake.runs import JOBS, unfinished_plan
+from offsetlake.lake.runs import JOBS, log_ends_source, unfinished_plan
 from offsetlake.lake.sql.views import views
 from offsetlake.queries.cycles import as_texts, list_cycles, with_requesters
 from offsetlake.queries.questions import like
@@ -61,7 +61,11 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
         rows = answers.later("lag", ("log_ends", "runs"), lag_for_people)
         rows = None if rows is None else like(visitor.visible(rows), state.pattern)
         command = command_line("lag", group=state.pattern, lake=lake)
-        return _page("Lag", _LAG_TEXT, state, "/lag", _LAG, rows, command, _NO_LAG)
+        option, value = log_ends_source(answers.open())
+        empty = (
+            f"No log end offsets are recorded. {_RECORDING[option]} records them: `offsetlake run {option} {value}`."
+        )
+        return _page("Lag", _LAG_TEXT, state, "/lag", _LAG, rows, command, empty)
 
     @app.get("/committers")
     def most_commits(visitor: Reader, q: Text = "", page: int = 1) -> Response:
@@ -95,10 +99,10 @@ _LAG_TEXT = (
     "read partitions without a committed offset, and DELETED_BEFORE_READ or BEYOND_END if a committed offset is not in "
     "the log. A lag that depends on the reset policy of the consumers, which no log contains, has an upper bound."
 )
-_NO_LAG = (
-    "No log end offsets are recorded. Only a cycle over a live cluster records them: `offsetlake run --bootstrap "
-    "HOST:PORT`."
-)
+_RECORDING = {
+    "--bootstrap": "Only a cycle over a live cluster",
+    "--log": "A cycle over the log of this node, while `offsetlake serve` runs,",
+}
 _CYCLES_TEXT = "The cycles of jobs, newest first."
 _QUARANTINE_TEXT = "Records that could not be decoded. They are kept with their bytes, and reading went on after them."
 _QUARANTINED = """

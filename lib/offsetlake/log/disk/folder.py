@@ -134,6 +134,16 @@ def map_segment(path: Path) -> Bytes:
         return np.asarray(np.memmap(path, np.uint8, "r")) if path.stat().st_size else np.empty(0, np.uint8)
 
 
+def ends_of(folder: Path, topic: str, partitions: int) -> dict[int, int]:
+    """Return the offset after the last valid batch of each partition of a topic; 0 without a segment."""
+    ends = {}
+    for partition in range(partitions):
+        path = folder / str(LogPartition(topic, partition))
+        segments = segments_of(path) if path.exists() else []
+        ends[partition] = end_of(segments[-1])[0] if segments else 0
+    return ends
+
+
 def end_of(segment: Segment) -> tuple[int, int]:
     """Return the offset after the last valid batch of a partition's last segment, and the number of bytes after it.
 

@@ -13,6 +13,7 @@ extends to the end.
 | CUT     | 4 | int32: log partition; int64: lowest log offset that is needed; text: the lake | int32: number of deleted segments; int64: their size in bytes |
 | REWIND  | 5 | int32: log partition; the bytes of one record batch with offsets | int64: log offset of the first record, or -1; text: why the offsets were not set |
 | REWIND_LIMIT | 6 | text: the group | int64: milliseconds; -1 if the group has no members |
+| TOPIC_ENDS | 7 | text: topics, as a JSON array | text: a JSON object with a list of [log start offset, log end offset] by partition for each topic that the cluster of a node has; null for a partition whose leader did not return them |
 
 A batch contains records of one group, and may have audit headers (`kafka/audit/headers.py`) with the principal of the
 job. It is appended only if no record of the group was written at or after the log end offset in the request; otherwise
@@ -57,6 +58,7 @@ class JobRequest(IntEnum):
     CUT = 4
     REWIND = 5
     REWIND_LIMIT = 6
+    TOPIC_ENDS = 7
 
 
 class JobStatus(IntEnum):

@@ -1,7 +1,8 @@
 """Writes to a log that another process owns, through its job socket (`append_protocol`)."""
 
+import json
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -71,6 +72,12 @@ class ServedLog:
         fields = append_protocol.CUT_FIELDS.pack(partition, needed), lake.encode()
         segments, size = append_protocol.CUT_ANSWER.unpack(self._send(JobRequest.CUT, *fields))
         return int(segments), int(size)
+
+    def topic_ends(self, topics: Collection[str]) -> dict[str, list[list[int] | None]]:
+        """Return the log start and end offsets of topics of the cluster whose node owns the log, by partition."""
+        response = self._send(JobRequest.TOPIC_ENDS, json.dumps(sorted(topics)).encode(), consequence="")
+        ends: dict[str, list[list[int] | None]] = json.loads(response)
+        return ends
 
     def rewind_limit_ms(self, group_id: str) -> int | None:
         """Return how long `rewind` waits for members of a group at most; None if the group has no members."""

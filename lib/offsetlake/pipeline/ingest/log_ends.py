@@ -11,12 +11,13 @@ import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from offsetlake.errors import LogUnavailable
+from offsetlake.errors import LogBusy, LogUnavailable
 from offsetlake.kafka.records.coordinator_records import OffsetsRecordType
 from offsetlake.lake.files import FileChanges, TableFile, commit, committed
 from offsetlake.lake.history_files import file_dataset, history_files
@@ -24,6 +25,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import first_timestamps, newest_asked, rows_until
 from offsetlake.lake.state_files import topics_of_share_record
 from offsetlake.log.cluster.connection import KafkaConnection
+from offsetlake.log.writer.served_log import served
 from offsetlake.util.times import now_ms
 
 if TYPE_CHECKING:
@@ -87,6 +89,29 @@ def ask(connection: KafkaConnection, topics: Collection[str]) -> RequestedEnds:
         ],
         timestamp if rows or not not_recorded else None,
     )
+
+
+def ask_node(log: Path, topics: Collection[str]) -> RequestedEnds:
+    """Read the log end offsets as `ask`, from the process that serves the log of a node of a cluster."""
+    if not topics:
+        return RequestedEnds([], [])
+    try:
+        with served(log) as node:
+            timestamp, ends = now_ms(), None if node is None else node.topic_ends(topics)
+    except (LogUnavailable, LogBusy) as failure:
+        return RequestedEnds([], [f"cannot read the log end offsets of topics: {failure}"])
+    if ends is None:
+        return RequestedEnds([], ["cannot read the log end offsets of topics: `offsetlake serve` does not run"])
+    rows: list[list[Any]] = []
+    silent = []
+    for topic, partitions in ends.items():
+        for number, offsets in enumerate(partitions):
+            if offsets is None:
+                silent.append(f"{topic}-{number}")
+            else:
+                rows.append([topic, number, *offsets, timestamp])
+    missing = _note(set(topics) - ends.keys(), "the metadata of the cluster does not contain the topic")
+    return RequestedEnds(rows, [*missing, *_note(silent, "its leader did not return it")], timestamp)
 
 
 def _unknown_topics(admin: "ClusterAdmin", topics: Collection[str]) -> list[str]:

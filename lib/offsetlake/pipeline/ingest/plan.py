@@ -10,6 +10,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import LogExtent, LogPartition, OffsetRange
 from offsetlake.log.reading import ranges_from_json, ranges_to_json
+from offsetlake.log.writer.ownership import CLUSTER_FILE
 from offsetlake.pipeline.ingest.absent import absent_notes, partitions_of_log
 from offsetlake.pipeline.ingest.known_log import LastRead, ends_of, last_reads, refuse_changed, same_log
 
@@ -18,6 +19,7 @@ Ranges = dict[LogPartition, OffsetRange]
 
 def plan_ingest(log: LogAddress, last: runs.Run | None, lake: Lake) -> plans.IngestPlan:
     """Return the plan of an ingest; `last` is the last run of an ingest. Raises LogUnavailable, LogMismatch."""
+    check_log_of_node(lake, log)
     extent = log.describe()
     known = last_reads(last) if last else {}
     ends = ends_of(log, extent, known)  # before the comparison: what is written again later does not equal them
@@ -38,6 +40,19 @@ def plan_ingest(log: LogAddress, last: runs.Run | None, lake: Lake) -> plans.Ing
         grown=partitions.grown,
         absent=tuple(partitions.absent),
     )
+
+
+def check_log_of_node(lake: Lake, log: LogAddress) -> None:
+    """Raise LogMismatch if the lake is that of a node of a cluster, and the log is not one in the folder of a node.
+
+    The cluster has topics of coordinators that the node does not have. `serve` would refuse a lake that has read them.
+    """
+    adopted = runs.adoption(lake)
+    if adopted is not None and (log.folder is None or not (log.folder / CLUSTER_FILE).exists()):
+        raise LogMismatch(
+            f"The lake {lake.location} is that of {', '.join(adopted.notes)}, whose log is in {adopted.log}: read it "
+            f"from there, with --log {adopted.log}. Log end offsets are recorded while `offsetlake serve` runs."
+        )
 
 
 def resume_ingest(plan: plans.IngestPlan, log: LogAddress, lake: Lake) -> plans.IngestPlan | None:

@@ -11,11 +11,14 @@ from offsetlake.lake import runs
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import SHARE_STATE_TOPIC, LogPartition
+from offsetlake.log.writer.ownership import CLUSTER_FILE
 from offsetlake.pipeline.ingest.known_log import LastRead, last_reads, same_log
 
 _SNAPSHOTS = "share coordinators load the newest snapshot of each share partition"
 _UNREAD = "not read yet: run `offsetlake ingest`"
 _UNCOMPACTED = "not compacted yet: run `offsetlake compact`"
+
+_RETURN = "brokers copy the whole log at `offsetlake return`"
 
 _UNKNOWN = (
     "cannot verify that the lake was read from this log: the last batches that were read were compacted away, or are "
@@ -68,6 +71,8 @@ def needs_of_log(lake: Lake, log: LogAddress) -> dict[LogPartition, Need]:
     if ingested is None:
         return dict.fromkeys(extent.ranges, Need(0, _UNREAD))
     same_log(lake, log, extent, ingested)
+    if log.folder and (log.folder / CLUSTER_FILE).exists():
+        return dict.fromkeys(extent.ranges, Need(0, _RETURN, expected=True))
     read, covered = last_reads(ingested), runs.compacted_positions(lake)
     if not any(_is_verified(log, read[where]) for where in extent.ranges.keys() & read.keys()):
         return dict.fromkeys(extent.ranges, Need(0, _UNKNOWN))

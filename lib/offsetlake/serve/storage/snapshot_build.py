@@ -30,7 +30,7 @@ from offsetlake.lake.log_ends import newest_ends
 from offsetlake.lake.runs import compacted_positions
 from offsetlake.log.address import LogAddress
 from offsetlake.log.compiling import compile_loops
-from offsetlake.log.disk.folder import end_of
+from offsetlake.log.disk.folder import ends_of
 from offsetlake.log.disk.segments import segments_of
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.writer.recovery import recover
@@ -53,7 +53,7 @@ def build(request: dict[str, Any]) -> dict[str, Any]:
     if request["ends"] is None:
         lake = Lake.create(path)
         recover(folder)
-        ends = _ends(folder, request["log_partitions"])
+        ends = ends_of(folder, OFFSETS_TOPIC, request["log_partitions"])
     else:
         lake = Lake.open(path)  # a lake that was removed is not created again
         os.nice(CHILD_NICENESS)
@@ -90,15 +90,6 @@ def _file_with_space(files: Sequence[int], size: int, folder: Path) -> int:
         f"Cannot store the snapshot of {size} bytes: neither the disk of the log {folder} nor memory has enough free "
         "space. Free some of either."
     )
-
-
-def _ends(folder: Path, log_partitions: int) -> dict[int, int]:
-    ends = {}
-    for partition in range(log_partitions):
-        path = folder / str(LogPartition(OFFSETS_TOPIC, partition))
-        segments = segments_of(path) if path.exists() else []
-        ends[partition] = end_of(segments[-1])[0] if segments else 0
-    return ends
 
 
 def _check_covered(lake: Lake, folder: Path, log_partitions: int) -> None:

@@ -1,11 +1,12 @@
 """The job socket: jobs write to the log of a running server by `offsetlake.log.writer.append_protocol`."""
 
 import asyncio
+import json
 import logging
 import os
 import socket
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
@@ -49,6 +50,10 @@ class Rewinding(Protocol):
         """Return how long a rewind of a group waits for members at most; None if the group has no members."""
 
 
+TopicEnds = Callable[[list[str]], Awaitable[Mapping[str, Sequence[tuple[int, int] | None]]]]
+"""Returns log start and end offsets by topic and partition."""
+
+
 class JobSocket:
     """Serves the requests of jobs. While `reading` is locked, the log's files are read and no segment is deleted."""
 
@@ -61,9 +66,11 @@ class JobSocket:
         log_partition: Callable[[bytes], int],
         reading: asyncio.Lock,
         rewinding: Rewinding,
+        topic_ends: TopicEnds | None = None,
     ) -> None:
         self._settings, self.store, self.writes, self.appender = settings, store, writes, appender
         self._log_partition, self._reading, self.rewinding = log_partition, reading, rewinding
+        self.topic_ends = topic_ends
         self._folder = Path(settings.log)
         self._acceptor: Acceptor | None = None
         self._connections: set[asyncio.Task[None]] = set()
@@ -176,6 +183,7 @@ class JobConnection:
             JobRequest.CUT: self._cut,
             JobRequest.REWIND: self._rewind,
             JobRequest.REWIND_LIMIT: self._rewind_limit,
+            JobRequest.TOPIC_ENDS: self._topic_ends,
         }
 
     async def answer(self, request: bytes) -> bytes:
@@ -249,6 +257,11 @@ class JobConnection:
     async def _rewind_limit(self, fields: bytes) -> bytes:
         limit_ms = self._job_socket.rewinding.rewind_limit_ms(fields)
         return append_protocol.LOG_OFFSET.pack(-1 if limit_ms is None else limit_ms)
+
+    async def _topic_ends(self, fields: bytes) -> bytes:
+        if self._job_socket.topic_ends is None:
+            raise LogUnavailable("The server of this log is not a node of a cluster.")
+        return json.dumps(await self._job_socket.topic_ends(json.loads(fields))).encode()
 
     async def _sync(self, fields: bytes) -> bytes:
         if fields:

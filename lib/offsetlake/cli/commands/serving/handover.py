@@ -1,7 +1,8 @@
 """`offsetlake adopt` and `return`: move `__consumer_offsets` of a cluster to this node, and back to its brokers."""
 
 from collections import Counter
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -26,7 +27,7 @@ from offsetlake.cli.commands.serving.serve import (
 )
 from offsetlake.cli.commands.serving.serve_settings import with_options
 from offsetlake.cli.output import write_note
-from offsetlake.errors import Refused
+from offsetlake.errors import LakeUnusable, Refused, TableChanged
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.runs import compacted_positions
 from offsetlake.log.writer.ownership import CLUSTER_FILE
@@ -59,20 +60,41 @@ _ExecuteOption = Annotated[
 
 
 @command(JOBS, _OPTIONS, f"offsetlake adopt {_EXAMPLE}")
-def adopt(context: CommandContext, execute: _ExecuteOption = False) -> None:
+def adopt(
+    context: CommandContext,
+    execute: _ExecuteOption = False,
+    end_unserved_groups: Annotated[
+        bool,
+        typer.Option(
+            "--end-unserved-groups",
+            help="Adopt although consumers of share groups or streams groups run. They stop with UNSUPPORTED_VERSION "
+            "and cannot start before the return.",
+        ),
+    ] = False,
+) -> None:
     """Move all groups of a cluster to this node, which becomes the leader of `__consumer_offsets`: the plan first.
 
     The partitions are copied from their leaders as a follower copies them. Groups with members keep them. From the move
     until `offsetlake serve` runs with the same options, clients retry: start it at once. An interrupted run is resumed
     by running the command again. `offsetlake return` moves the partitions back.
+
+    Share groups and streams groups are not served from then on. The plan names them, and the command is refused while
+    their consumers run.
     """
-    from offsetlake.serve.front.handover import adoption  # noqa: PLC0415 - its dependencies take half a second
+    from offsetlake.serve.front.handover import adoption, unserved_groups  # noqa: PLC0415 - they take half a second
 
     context, settings = _of_listener(context)
     if not (Path(settings.log) / CLUSTER_FILE).exists():
         _check_lake(settings.lake)
-    rows = adoption.plan(settings)  # what it refuses creates no lake
+    rows, unserved = adoption.plan(settings)  # what it refuses creates no lake
+    if unserved:
+        write_note(
+            f"{unserved_groups.described(unserved)}: not served from the adoption to the return. Consumers of these "
+            "groups fail with UNSUPPORTED_VERSION."
+        )
     if execute:
+        if not end_unserved_groups:
+            unserved_groups.refuse_running(unserved)
         with _recorded(settings, "adopt") as counts:
             rows = adoption.adopt(settings)
             counts["log_partitions"] = len(rows)
@@ -97,7 +119,7 @@ def return_(context: CommandContext, execute: _ExecuteOption = False) -> None:
     rows = returning.plan(settings)
     context.write(pa.Table.from_pylist(rows))
     if execute:
-        with _recorded(settings, "return") as counts:
+        with _recorded_if_possible(settings) as counts:
             server.serve(replace(settings, returning=True))
             returning.check_returned(Path(settings.log))  # a signal stops the server without an error
             counts["log_partitions"] = len(rows)
@@ -124,6 +146,18 @@ def _recorded(settings: Settings, job: Literal["adopt", "return"]) -> AbstractCo
     """Record a command as a run of the lake."""
     node = f"node {settings.node_id} of the cluster at {(settings.cluster or {}).get('bootstrap.servers')}"
     return recorded(settings.lake, job, settings.log, node, write_note)
+
+
+@contextmanager
+def _recorded_if_possible(settings: Settings) -> Iterator[Counter[str]]:
+    """Record a return as `_recorded`; a lake that cannot be used does not prevent it, because brokers copy the log."""
+    with ExitStack() as stack:
+        try:
+            counts = stack.enter_context(_recorded(settings, "return"))
+        except (LakeUnusable, TableChanged) as error:
+            write_note(f"The lake is not used, and the return is not recorded in it: {error}")
+            counts = Counter[str]()
+        yield counts
 
 
 def _check_lake(path: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from offsetlake.errors import BadRequest, LogMismatch, LogUnavailable
 from offsetlake.log.disk.segments import partition_folders, segments_of
@@ -15,6 +15,7 @@ from offsetlake.log.writer.recovery import recover
 from offsetlake.serve.front.handover.follower import Follower
 from offsetlake.serve.front.handover.partition_copy import PartitionCopy
 from offsetlake.serve.front.handover.reassignments import reassign, targets
+from offsetlake.serve.front.handover.unserved_groups import UnservedGroup, unserved_groups
 from offsetlake.serve.front.identity import Identity
 from offsetlake.serve.front.metadata.cluster import Cluster
 from offsetlake.serve.front.node import cluster_of, controllers_of, join, new_identity
@@ -26,8 +27,21 @@ from offsetlake.util.atomic_files import to_disk
 FIRST_METADATA_SECONDS = 30
 
 
-def plan(settings: Settings) -> list[dict[str, Any]]:
-    """Return a row for each partition of `__consumer_offsets`: its leader and replicas, and what adopting it does.
+class Plan(NamedTuple):
+    """What an adoption does.
+
+    | Field    | Description |
+    |----------|-------------|
+    | rows     | A row for each partition of `__consumer_offsets`: its leader and replicas, and what adopting it does |
+    | unserved | The groups that are not served from the adoption to the return |
+    """
+
+    rows: list[dict[str, Any]]
+    unserved: list[UnservedGroup]
+
+
+def plan(settings: Settings) -> Plan:
+    """Return what adopting the cluster does.
 
     Raises:
         OffsetlakeError: The cluster cannot be adopted.
@@ -51,12 +65,12 @@ def adopt(settings: Settings) -> list[dict[str, Any]]:
         return asyncio.run(_adopt(settings))
 
 
-async def _plan(settings: Settings) -> list[dict[str, Any]]:
+async def _plan(settings: Settings) -> Plan:
     async with metadata(settings) as cluster:
         folder = Path(settings.log)
         await new_identity(cluster, folder)
         _check_folder(folder)
-        return rows_of(cluster, "copy from its leader, then lead")
+        return Plan(rows_of(cluster, "copy from its leader, then lead"), await unserved_groups(cluster))
 
 
 def rows_of(cluster: Cluster, action: str) -> list[dict[str, Any]]:

@@ -13,9 +13,11 @@ from typing import Any
 
 from offsetlake.errors import LogUnavailable, Refused
 from offsetlake.kafka.error_codes import NONE
+from offsetlake.log.disk.folder import ends_of
 from offsetlake.log.disk.segments import segments_of
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.writer.ownership import CLUSTER_FILE
+from offsetlake.log.writer.recovery import recover
 from offsetlake.serve.front.controllers import Controllers
 from offsetlake.serve.front.handover.adoption import metadata, rows_of
 from offsetlake.serve.front.handover.isr import IsrChange, alter_isr
@@ -94,6 +96,15 @@ def new_replicas(cluster: Cluster, identity: Identity) -> dict[Where, list[int]]
         (OFFSETS_TOPIC, number): [node for node in nodes if node in alive] or [alive[number % len(alive)]]
         for number, nodes in enumerate(identity.replicas)
     }
+
+
+def recovered_ends(folder: Path, partitions: int) -> dict[int, int]:
+    """Return the log end offset of each partition, after what a crash left incomplete is repaired.
+
+    The lake is not read: whatever its state is, brokers get the log.
+    """
+    recover(folder)
+    return ends_of(folder, OFFSETS_TOPIC, partitions)
 
 
 class Returning:
