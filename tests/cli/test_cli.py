@@ -385,7 +385,7 @@ def test_corrupt_plan_file_is_an_error(run: Run, real: str) -> None:
     (Path(real) / "plan-expire.json").write_text("garbage")
     code, _, err = run("expire", "--lake", real)
     assert code == 6
-    assert f"{real}/plan-expire.json is not valid JSON" in err
+    assert f"{real}/plan-expire.json is not a plan of expire" in err
 
 
 def test_what_if_compares_and_writes_nothing(run: Run, real: str) -> None:

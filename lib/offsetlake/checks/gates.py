@@ -11,7 +11,10 @@ _FILE = "gates.json"
 
 def held_back(lake: Lake) -> dict[str, int]:
     """Return by suite the ingest run after which history is held back; suites whose last gate passed are missing."""
-    return lake.read_file(_FILE) or {}
+    held = lake.read_file(_FILE) or {}
+    if not all(isinstance(run, int) for run in held.values()):
+        raise lake.damaged_file(_FILE, "it contains other values than numbers of runs")
+    return held
 
 
 def settle(lake: Lake, suites: Sequence[Suite], versions: Mapping[str, int], failed: Collection[str]) -> None:

@@ -28,6 +28,18 @@ if TYPE_CHECKING:
     from offsetlake.lake.kept_tables import PinnedTables
 
 _MARKER = "offsetlake.json"
+_MARKER_LOST = (
+    "check that this is a lake; if it is, restore the file from a copy of the lake, or, if no newer offsetlake has "
+    f'written to the lake, write {{"version": {LAKE_VERSION}}} to it'
+)
+VERIFIED = "verified.json"
+_FILES_LOST = {
+    VERIFIED: "remove it, and the next command examines all commits of other programs again",
+    "gates.json": "remove it, and run `offsetlake check --full`, because it names the history that had failed a check",
+    "rejections.json": "restore it from a copy of the lake, or remove it: rejected tombstones are then planned again",
+    "dismissals.json": "restore it from a copy of the lake, or remove it: reviews then list again what was rejected",
+}
+"""What to do if a file is damaged, by its name."""
 _in_use: WeakSet["Lake"] = WeakSet()
 
 
@@ -89,9 +101,9 @@ class Lake:
             content = self.location.read(_MARKER)
             version = int(json.loads(content)["version"]) if content is not None else 0
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise LakeUnusable(
-                f"cannot read {self.location}/{_MARKER} ({error}): check that {self.location} is a lake"
-            ) from error
+            raise LakeUnusable(f"cannot read {self.location}/{_MARKER} ({error}): {_MARKER_LOST}") from error
+        if version <= 0 and VERIFIED in self.location.names():
+            raise LakeUnusable(f"{self.location}/{_MARKER} of the lake is missing: {_MARKER_LOST}")
         if version > LAKE_VERSION:
             raise LakeUnusable(
                 f"the lake {self.location} is at version {version}, written by a newer offsetlake; "
@@ -318,13 +330,20 @@ class Lake:
 
     def _read_file(self, name: str) -> dict[str, Any] | None:
         content = self.location.read(name)
+        if content is None:
+            return None
         try:
-            return json.loads(content) if content is not None else None
+            read = json.loads(content)
         except ValueError as error:
-            raise LakeUnusable(
-                f"{self.location}/{name} is not valid JSON ({error}): remove it, and the job whose plan it was starts "
-                "again"
-            ) from error
+            raise self.damaged_file(name, error) from error
+        if not isinstance(read, dict):
+            raise self.damaged_file(name, "it contains no JSON object")
+        return read
+
+    def damaged_file(self, name: str, why: object) -> LakeUnusable:
+        """Return the error about a file of the lake whose content is not what `write_file` wrote."""
+        remedy = _FILES_LOST.get(name, "restore it from a copy of the lake")
+        return LakeUnusable(f"{self.location}/{name} is damaged ({why}): {remedy}")
 
     def remove_file(self, name: str) -> None:
         """Remove a file that `write_file` wrote, if there is one."""

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from offsetlake.errors import LakeBusy, LakeUnusable
 from offsetlake.lake.definitions import definition
-from offsetlake.lake.files import FileChanges, TableFile, active_files, commit
+from offsetlake.lake.files import FileChanges, TableFile, active_files, commit, committed
 from offsetlake.lake.history_files import file_dataset
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.plans import Plan, SomePlan
@@ -272,16 +272,34 @@ def ingested_log_offsets(lake: Lake, topic: str, from_run: int, through_run: int
 
 def unfinished_plan(lake: Lake, job: str, kind: type[SomePlan]) -> SomePlan | None:
     """Return the plan of an interrupted run of this job, or None; raises LakeUnusable if the file is no such plan."""
-    stored = lake.read_file(_plan_file(job))
-    if stored is None:
-        return None
     try:
-        plan = kind.from_json(stored)
+        stored = lake.read_file(_plan_file(job))
+        plan = None if stored is None else kind.from_json(stored)
+        if plan is None:
+            return None
+    except LakeUnusable as error:
+        raise _lost_plan(lake, job, error.__cause__ or error) from error
     except (TypeError, AttributeError, KeyError) as error:
-        raise LakeUnusable(
-            f"{lake.location}/{_plan_file(job)} is not a plan of {job} ({error}): remove it, and the job starts again"
-        ) from error
+        raise _lost_plan(lake, job, error) from error
+    if type(plan.run_id) is not int or plan.run_id < 1:
+        raise _lost_plan(lake, job, "it has no number of a run")
     return None if _rows(lake, plan.run_id, plan.run_id, ["run_id"]).num_rows else plan
+
+
+def _lost_plan(lake: Lake, job: str, why: object) -> LakeUnusable:
+    """Return the error about a plan that cannot be read: whether the job can start again depends on what it wrote."""
+    finished = max((file["max.run_id"] for file in active_files(lake, "runs")), default=0)
+    written = [table for table in lake.tables() if committed(lake, table, job, finished + 1)]
+    if not written:
+        remedy = "its run has written to no table: remove it, and the job starts again"
+    elif job in ("compact", "rebuild"):
+        remedy = f"its run has written to {', '.join(written)}: remove the file, and run `offsetlake rebuild` next"
+    else:
+        remedy = (
+            f"its run has written to {', '.join(written)}, and cannot be completed without it: restore the file from a "
+            "copy of the lake, or read the log into a new lake"
+        )
+    return LakeUnusable(f"{lake.location}/{_plan_file(job)} is not a plan of {job} ({why}): {remedy}")
 
 
 def refuse_unfinished(lake: Lake, what: str) -> None:
@@ -297,7 +315,7 @@ def begin(lake: Lake, job: str, plan: SomePlan, *, idle: bool = False) -> SomePl
 
     An idle run writes only its row, so it needs no plan: if it is killed, nothing of it is left.
     """
-    others = [other["run_id"] for name in JOBS if (other := lake.read_file(_plan_file(name)))]
+    others = [other.run_id for name in JOBS if (other := unfinished_plan(lake, name, Plan))]
     finished = [file["max.run_id"] for file in active_files(lake, "runs")]
     numbered = replace(plan, run_id=max([0, *others, *finished]) + 1, started_at=now_ms())
     if not idle:

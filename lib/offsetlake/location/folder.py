@@ -177,7 +177,7 @@ class Folder(Location):
             try:
                 return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                holder = (self.path / LOCK).read_text(encoding="utf-8") or "another job"
+                holder = (self.path / LOCK).read_text(encoding="utf-8", errors="replace") or "another job"
                 if time.monotonic() > deadline:
                     raise LakeBusy(f"{holder} still writes to {self} after {WAIT_SECONDS} s: try again") from error
                 if not reported:

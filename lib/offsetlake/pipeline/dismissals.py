@@ -67,7 +67,10 @@ SUBJECTS: Mapping[str, Subject] = {
 def dismissed(lake: Lake, subject: str | None = None) -> pa.Table:
     """Return the rejected rows, of a subject if named: `subject`, `group_id`, `key` (values as JSON), `requester`."""
     stored: dict[str, list[Any]] = lake.read_file(_FILE) or {}
-    rows = pa.table({field.name: pa.array(stored.get(field.name, []), field.type) for field in DISMISSED})
+    try:
+        rows = pa.table({field.name: pa.array(stored.get(field.name, []), field.type) for field in DISMISSED})
+    except (pa.ArrowException, TypeError) as error:
+        raise lake.damaged_file(_FILE, error) from error
     return rows if subject is None else rows.filter(pc.equal(rows["subject"], subject))
 
 

@@ -15,13 +15,12 @@ from offsetlake.lake.definitions import STATE, current_name, definition
 from offsetlake.lake.files import renamed_columns
 from offsetlake.lake.foreign.layout import lay_out
 from offsetlake.lake.kept_tables import KeptTables, PinnedTables
-from offsetlake.lake.lake import Lake
+from offsetlake.lake.lake import VERIFIED, Lake
 from offsetlake.lake.mending import mend
 from offsetlake.location.locate import LakeLocation
 
 """The state tables, which can be rebuilt from history."""
 
-_VERIFIED = "verified.json"
 _TABLES_AT_ONCE = 8
 _NAMED = 3  # commits named in a message
 
@@ -99,7 +98,10 @@ def _follow(lake: Lake, table: str, since: int | None) -> Findings:
 
 def _verified(lake: Lake) -> dict[str, int]:
     """Return the version up to which the commits to each table are verified, by the current names of the tables."""
-    return {current_name(table): version for table, version in (lake.read_file(_VERIFIED) or {}).items()}
+    stored = lake.read_file(VERIFIED) or {}
+    if not all(isinstance(version, int) for version in stored.values()):
+        raise lake.damaged_file(VERIFIED, "it contains other values than versions")
+    return {current_name(table): version for table, version in stored.items()}
 
 
 def state_versions(lake: Lake, tables: Sequence[str] = STATE) -> dict[str, int]:
@@ -140,7 +142,7 @@ def record(lake: Lake, versions: Mapping[str, int]) -> None:
         tables.mark_verified(versions)
     if verified != former:
         with lake.location.errors():
-            lake.write_file(_VERIFIED, verified)
+            lake.write_file(VERIFIED, verified)
 
 
 def mend_tables(lake: Lake, tables: Iterable[str], say: Callable[[str], None]) -> tuple[str, ...]:

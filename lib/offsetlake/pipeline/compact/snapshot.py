@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from offsetlake.lake import plans, runs
 from offsetlake.lake.files import table_schema
-from offsetlake.lake.foreign.guard import state_versions
+from offsetlake.lake.foreign.guard import refuse_changed, state_versions
 from offsetlake.lake.history_files import RecordSource
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import StateFile, files_of_groups, list_state_files, read_state_files
@@ -159,6 +159,7 @@ def _compacted(
     while True:
         last = runs.last_run(lake, "compact")
         positions, plan = runs.compacted_positions(lake), runs.unfinished_plan(lake, "compact", plans.CompactPlan)
+        refuse_changed(lake, "runs")
         newest = state_versions(lake, _TABLES)
         versions = {table: plan.versions[table] for table in _TABLES} if plan else newest
         if runs.last_run(lake, "compact") == last and runs.unfinished_plan(lake, "compact", plans.CompactPlan) == plan:

@@ -6,9 +6,10 @@ time of another offset is over.
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from offsetlake.errors import LakeUnusable
 from offsetlake.lake.lake import Lake
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.util.program import program_version
@@ -48,8 +49,11 @@ def same_evaluation(
     lake: Lake, now: int, versions: dict[str, int], policy: RetentionPolicy, deleted_topics: tuple[str, ...]
 ) -> LastEvaluation | None:
     """Return the last evaluation if another one at the time `now` decides the same; None if it may not."""
-    stored = lake.read_file(_FILE)
-    if stored is None:
+    try:
+        stored = lake.read_file(_FILE)
+    except LakeUnusable:  # it only saves work, and the next evaluation writes it again
+        return None
+    if stored is None or not {field.name for field in fields(LastEvaluation)} <= stored.keys():
         return None
     inputs: dict[str, Any] = {
         "versions": versions,

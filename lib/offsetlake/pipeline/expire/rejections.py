@@ -37,7 +37,10 @@ class Rejections:
 def rejections(lake: Lake) -> pa.Table:
     """Return the rejected decisions: the columns of `decisions.TOMBSTONE`, and `requester`, who rejected them."""
     stored: dict[str, list[Any]] = lake.read_file(_FILE) or {}
-    return pa.table({field.name: pa.array(stored.get(field.name, []), field.type) for field in _COLUMNS})
+    try:
+        return pa.table({field.name: pa.array(stored.get(field.name, []), field.type) for field in _COLUMNS})
+    except (pa.ArrowException, TypeError) as error:
+        raise lake.damaged_file(_FILE, error) from error
 
 
 def keep_rejections(lake: Lake, kept: pa.Table) -> None:
