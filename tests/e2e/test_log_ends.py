@@ -10,6 +10,7 @@ import pytest
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.runs import Report
 from offsetlake.log.address import LogAddress
+from offsetlake.log.cluster.admin import Topic
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.pipeline.ingest import job as ingest
 from offsetlake.pipeline.ingest import log_ends
@@ -122,8 +123,8 @@ class Leaderless:
     def __exit__(self, *_error: object) -> None:
         pass
 
-    def partitions(self, _topics: Collection[str]) -> dict[str, list[int]]:
-        return {"t": [0, 1, 2]}
+    def topics(self, _names: Collection[str]) -> dict[str, Topic]:
+        return {"t": Topic("id", [0, 1, 2])}
 
     def log_ends(self, asked: Collection[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
         return {where: (0, 5) for where in asked if where != ("t", 1)}
@@ -132,7 +133,7 @@ class Leaderless:
 def test_partition_without_leader_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KafkaConnection, "admin", lambda _connection: Leaderless())
     asked = log_ends.ask(KafkaConnection(bootstrap="127.0.0.1:1"), ["t"])
-    assert [row[:4] for row in asked.rows] == [["t", 0, 0, 5], ["t", 2, 0, 5]]
+    assert [[*row[:4], row[5]] for row in asked.rows] == [["t", 0, 0, 5, "id"], ["t", 2, 0, 5, "id"]]
     assert asked.notes == ["the log end offset of t-1 is unknown: the partition has no leader"]
 
 

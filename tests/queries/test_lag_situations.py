@@ -8,6 +8,7 @@ import pytest
 
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.lag import lag_by_group, lag_of_groups, lag_of_partitions, shown_lag
+from offsetlake.queries.lag_over_time import lag_over_time
 from support.command_line import Run
 from support.queries.lakes import commit, end, small_lake
 
@@ -261,3 +262,29 @@ def test_members_are_those_of_the_ingest_that_recorded_the_log_ends(tmp_path: Pa
     assert partitions(lake, "*") == expected
     (row,) = lag_of_partitions(lake, now=1500).to_pylist()
     assert (row["partition"], row["status"], row["lag_at_most"], row["client_id"]) == (0, "NO_COMMIT", 9, "a")
+
+
+def test_lag_over_time_contains_partitions_of_members(tmp_path: Path) -> None:
+    """The group commits in ingests 2 and 4, and its member leaves in ingest 5; the topic is created again in 6."""
+    lake = small_lake(
+        tmp_path / "lake",
+        log_ends=[
+            *ends(1, "t", [(0, 9), (2, 2)]),
+            *ends(2, "t", [(0, 9), (2, 3)]),
+            *ends(3, "t", [(7, 9), (2, 3)]),
+            *ends(4, "t", [(7, 12), (2, 4)]),
+            *ends(5, "t", [(7, 12), (2, 4)]),
+            *ends(6, "t", [(0, 1), (0, 0)]),
+        ],
+        offset_commits=[at("moving", "t", 0, 5, 3, ingest_run=2), at("moving", "t", 0, 9, 5, ingest_run=4)],
+        group_records=[joined(2, 1, 0), joined(6, 5)],
+    )
+    names = ["ingest_run", "lag", "partitions", "lag_at_most", "lag_unknown", "no_commit", "deleted_before_read"]
+    assert [tuple(row.values()) for row in lag_over_time(lake, "moving").select(names).to_pylist()] == [
+        (1, 0, 2, 9, 1, 2, 0),
+        (2, 4, 2, 5, 1, 1, 0),
+        (3, 2, 2, 3, 1, 1, 2),
+        (4, 3, 2, 5, 1, 1, 0),
+        (5, 3, 1, 3, 0, 0, 0),
+        (6, None, 1, 1, 1, 0, 0),
+    ]

@@ -1,5 +1,6 @@
 """The table `log_ends` contains changes only: every answer equals that over a table with every observation."""
 
+import json
 import random
 from collections.abc import Iterable
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from offsetlake.kafka.records.coordinator_records import OffsetsRecordType
 from offsetlake.lake.files import active_files
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import ends_asked_by, newest_asked, newest_ends, rows_until
@@ -135,6 +137,52 @@ def test_lag_of_a_partition_that_no_longer_exists_is_unknown(tmp_path: Path) -> 
     assert row["lag"] == 6
     log_ends.record(lake, 3, [], None)  # the cluster did not answer
     assert newest_asked(lake) == 2
+
+
+def test_topic_that_was_created_again_is_recorded_with_its_id(tmp_path: Path) -> None:
+    lake = new_lake(tmp_path / "lake")
+    for run, row in enumerate([[0, 5], [0, 5, "old"], [0, 5, "old"], [0, 5, "new"]], start=1):
+        start_and_end, topic_id = row[:2], row[2:]  # a plan of an older version has no ID
+        log_ends.record(lake, run, [["t", 0, *start_and_end, 1000 * run, *topic_id]], 1000 * run)
+    rows = lake.query("SELECT ingest_run, topic_id FROM log_ends WHERE topic IS NOT NULL ORDER BY 1").to_pylist()
+    assert [tuple(row.values()) for row in rows] == [(1, None), (2, "old"), (4, "new")]
+
+
+def record_of(record_type: int, value: dict[str, Any], log_offset: int) -> dict[str, Any]:
+    return {
+        "ingest_run": 2, "group_id": "g", "log_offset": log_offset, "kind": "value", "record_name": "any",
+        "record_type": record_type, "value": json.dumps(value),
+    }  # fmt: skip
+
+
+def test_topics_of_an_ingest_are_those_of_commits_and_subscriptions(tmp_path: Path) -> None:
+    subscription = {"subscription": {"topics": ["classic"]}}
+    sources = {"sourceTopics": ["streams"], "sourceTopicRegex": [], "repartitionSourceTopics": [{"name": "between"}]}
+    values = [
+        (
+            OffsetsRecordType.GROUP_METADATA,
+            {"protocolType": "consumer", "protocol": "range", "members": [subscription]},
+        ),
+        (OffsetsRecordType.CONSUMER_GROUP_MEMBER_METADATA, {"subscribedTopicNames": ["consumer"]}),
+        (OffsetsRecordType.CONSUMER_GROUP_REGULAR_EXPRESSION, {"topics": ["pattern"]}),
+        (OffsetsRecordType.STREAMS_GROUP_TOPOLOGY, {"subtopologies": [sources]}),
+        (OffsetsRecordType.SHARE_GROUP_STATE_PARTITION_METADATA, {"initializedTopics": [{"topicName": "share"}]}),
+        (OffsetsRecordType.CONSUMER_GROUP_METADATA, {"epoch": 1}),
+    ]
+    lake = small_lake(
+        tmp_path / "lake",
+        offset_commits=[commit(1, 3, topic="before"), commit(2, 3, topic="committed", ingest_run=2)],
+        group_records=[record_of(*typed, log_offset=number) for number, typed in enumerate(values, 3)],
+        offsets=[{"group_id": "g", "topic": "stored", "partition": 0, "committed_offset": 1, "log_offset": 1}],
+        groups=[
+            {"group_id": "g", "member_count": 1, "subscribed_topics": ["subscribed"]},
+            {"group_id": "left", "subscribed_topics": ["former"]},
+            {"group_id": "s", "group_type": "share", "member_count": 1, "subscribed_topics": ["shared"]},
+        ],
+    )
+    topics = {"committed", "classic", "consumer", "pattern", "streams", "between", "share"}
+    assert log_ends.read_topics(lake, 2) == topics
+    assert log_ends.known_topics(lake) == {"stored", "subscribed"}
 
 
 def test_the_newest_ingest_is_found_by_statistics(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ in the rows since then, however long the table is.
 Before lake version 7, every ingest wrote a complete record, with neither `complete_run` nor a row without a topic.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,11 +51,11 @@ class LogEndRows:
         """Return the newest row of each partition; its offsets are null if the partition no longer existed."""
         return self.changes.filter(pa.array(_is_last(order_codes(self.changes, PARTITION))))
 
-    def observed(self, *, every: bool = False) -> pa.Table:
+    def observed(self, columns: Sequence[str] = _OBSERVED, *, every: bool = False) -> pa.Table:
         """Return log end offsets as the ingests observed them, one row per ingest and partition.
 
         Of successive observations without a change only the first and the last, which determine every interpolation
-        between them, unless `every` is set.
+        between them, unless `every` is set. The columns are some of the table `log_ends`, by default these:
 
         | Column | Type | Description |
         |---|---|---|
@@ -80,7 +80,7 @@ class LogEndRows:
             index = repeated.schema.get_field_index(name)
             values = self.asks[name].take(pa.array(asks, pa.int64()))
             repeated = repeated.set_column(index, repeated.schema.field(index), values)
-        return pa.concat_tables([self.changes.filter(known).select(_OBSERVED), repeated.select(_OBSERVED)])
+        return pa.concat_tables([self.changes.filter(known).select(columns), repeated.select(columns)])
 
     def _valid_until(self, runs: Ints) -> Ints:
         """Return the run, exclusive, up to which each change is valid: a later row, or a complete record."""

@@ -116,6 +116,14 @@ def stored_topics(lake: Lake) -> set[str]:
     return {topic for batch in batches for topic in pc.unique(batch["topic"]).to_pylist()}
 
 
+def subscribed_topics(lake: Lake) -> set[str]:
+    """Return the topics that members of groups are subscribed to, without those of share groups."""
+    paths = [file["path"] for file in active_files(lake, "groups")]
+    has_members = (pc.field("member_count") > 0) & (pc.field("group_type") != "share")
+    batches = file_dataset(lake, "groups", paths).to_batches(columns=["subscribed_topics"], filter=has_members)
+    return {topic for batch in batches for topic in pc.unique(pc.list_flatten(batch["subscribed_topics"])).to_pylist()}
+
+
 def share_topics(lake: Lake) -> set[str]:
     """Return the topics of the share partitions of all share groups."""
     if not active_files(lake, "share_partitions"):

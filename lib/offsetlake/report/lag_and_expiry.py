@@ -56,7 +56,7 @@ def lag(scope: Scope, groups: pa.Table) -> Section:
         if group["lag"] is None:
             continue
         history = lag_over_time(scope.lake, name)
-        history = history.filter(pc.greater_equal(history["asked_timestamp"], scope.from_ms))
+        history = history.filter((pc.field("asked_timestamp") >= scope.from_ms) & pc.field("lag").is_valid())
         if not history.num_rows:
             continue
         timestamps, values = history["asked_timestamp"].to_numpy(), history["lag"].to_numpy().astype(float)

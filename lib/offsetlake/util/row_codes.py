@@ -76,6 +76,8 @@ def last_at_most(groups: Ints, values: Ints, limit_groups: Ints, limits: Ints) -
         limit_groups: The group of each limit.
         limits: The limits.
     """
+    if not len(values):
+        return np.full(len(limits), -1, np.int64)
     columns = {"group": (groups, limit_groups), "value": (values, limits)}
     both = pa.table({name: np.concatenate(parts) for name, parts in columns.items()})
     row_codes, limit_codes = np.split(order_codes(both, columns), [len(values)])

@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple, Self
+from uuid import UUID
 
 from kafka import OffsetAndMetadata, OffsetSpec, TopicPartition
 from kafka.errors import BrokerResponseError
 
 from offsetlake.kafka.error_codes import GROUP_ID_NOT_FOUND, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
+from offsetlake.kafka.uuid import ZERO_UUID, uuid_text
 from offsetlake.log.cluster import refusals
 from offsetlake.log.cluster.admin_session import (
     FAILURES,
@@ -36,6 +38,13 @@ Partition = tuple[str, int]
 """Topic and partition."""
 Described = dict[str, Any]
 """A topic as Metadata describes it."""
+
+
+class Topic(NamedTuple):
+    """The ID of a topic as Kafka's tools print it, None in clusters without topic IDs, and its partitions, sorted."""
+
+    topic_id: str | None
+    partitions: list[int]
 
 
 class OffsetToCommit(NamedTuple):
@@ -135,13 +144,17 @@ class ClusterAdmin:
         at_end = [where for where, offset in found.items() if offset == UNKNOWN_OFFSET]
         return found | self._offsets(at_end, OffsetSpec.LATEST)
 
-    def partitions(self, topics: Collection[str]) -> dict[str, list[int]]:
-        """Return the partitions of those `topics` that exist and are visible to this user."""
+    def topics(self, names: Collection[str]) -> dict[str, Topic]:
+        """Return those topics that exist and are visible to this user."""
         return {
-            topic["name"]: sorted(_leaders(topic))
-            for topic in self._topics(topics, _is_temporary)
+            topic["name"]: Topic(_topic_id(topic), sorted(_leaders(topic)))
+            for topic in self._topics(names, _is_temporary)
             if not topic["error_code"]
         }
+
+    def partitions(self, topics: Collection[str]) -> dict[str, list[int]]:
+        """Return the partitions of those `topics` that exist and are visible to this user."""
+        return {name: topic.partitions for name, topic in self.topics(topics).items()}
 
     def missing(self, topics: Collection[str]) -> set[str]:
         """Return those `topics` that do not exist according to the broker."""
@@ -242,6 +255,11 @@ def _describe(client: Any, topics: list[str]) -> list[Described]:
 
 def _leaders(described: Described) -> dict[int, int]:
     return {partition["partition_index"]: partition["leader_id"] for partition in described["partitions"]}
+
+
+def _topic_id(described: Described) -> str | None:
+    data = UUID(described["topic_id"]).bytes if described.get("topic_id") else ZERO_UUID
+    return None if data == ZERO_UUID else uuid_text(data)
 
 
 def _is_temporary(described: Described) -> bool:

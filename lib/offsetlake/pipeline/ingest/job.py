@@ -10,7 +10,6 @@ from offsetlake.lake.definitions import HISTORY
 from offsetlake.lake.files import commit, rows_of_run
 from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.state_files import share_topics, stored_topics
 from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import LogPartition, OffsetRange
 from offsetlake.log.reading import plan_readers, ranges_from_json
@@ -60,7 +59,7 @@ def ingest(
         else:
             say(f"checking the log {log}")
             plan = plan_ingest(log, runs.last_run(lake, JOB), lake)
-            ends = ask(stored_topics(lake) | share_topics(lake)) if ask else log_ends.RequestedEnds([], [])
+            ends = ask(log_ends.known_topics(lake)) if ask else log_ends.RequestedEnds([], [])
             plan = replace(plan, log_ends=tuple(map(tuple, ends.rows)), log_ends_asked=ends.asked_timestamp)
             plan = plan.with_notes(*ends.notes)
             plan = runs.begin(lake, JOB, plan, idle=not ranges_from_json(plan.ranges) and ask is None)
@@ -86,7 +85,7 @@ def _write_history(spark: "SparkSession | None", lake: Lake, log: LogAddress, pl
 def _record_ends(lake: Lake, plan: plans.IngestPlan, ask: log_ends.Ask | None) -> plans.IngestPlan:
     """Record the log end offsets that were read with the plan, and those of topics that this run read first."""
     topics = log_ends.read_topics(lake, plan.run_id) if ask else set()
-    known = (stored_topics(lake) | share_topics(lake)) if topics else topics
+    known = log_ends.known_topics(lake) if topics else topics
     ends = ask(topics - known) if ask and topics else log_ends.RequestedEnds([], [])
     asked = ends.asked_timestamp if plan.log_ends_asked is None else plan.log_ends_asked
     log_ends.record(lake, plan.run_id, [*plan.log_ends, *ends.rows], asked)

@@ -1,10 +1,11 @@
 """Reads the log start and end offsets of the topics that groups read from a live cluster into `log_ends`.
 
-These are the topics of stored offsets, and those of the share partitions of share groups.
+These are the topics of stored offsets, those that members of groups are subscribed to, and those of the share
+partitions of share groups.
 
 They are read directly after the end of the log to ingest is determined. No log end offset is therefore older than the
-commits that it is compared with, so that no lag is negative unless the topic lost records; and hardly newer, which
-would increase every lag by what was written meanwhile. Only topics without stored offsets are read after the ingest.
+commits that it is compared with, so that no committed offset is greater unless the topic lost records; and hardly
+newer, which would increase every lag by what was written meanwhile. Only new topics are read after the ingest.
 """
 
 import json
@@ -23,9 +24,10 @@ from offsetlake.lake.files import FileChanges, TableFile, commit, committed
 from offsetlake.lake.history_files import file_dataset, history_files
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import first_timestamps, newest_asked, rows_until
-from offsetlake.lake.state_files import topics_of_share_record
+from offsetlake.lake.state_files import share_topics, stored_topics, subscribed_topics, topics_of_share_record
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.writer.served_log import served
+from offsetlake.rules.groups import subscriptions
 from offsetlake.util.times import now_ms
 
 if TYPE_CHECKING:
@@ -42,7 +44,13 @@ Together with MAX_CHANGES, it limits what has to be read to know the current off
 MAX_CHANGES = 10_000
 """Rows since the last complete record, beyond one per partition, after which the next ingest writes one."""
 
-_COLUMNS = ("topic", "partition", "start_offset", "end_offset", "asked_timestamp")
+MAX_GROUP_RECORDS = 20_000
+"""Group records of an ingest that are searched for new topics, in about a second; the next ingest knows the others."""
+
+_COLUMNS = ("topic", "partition", "start_offset", "end_offset", "asked_timestamp", "topic_id")
+_COMPARED = ("start_offset", "end_offset", "topic_id")
+_ASKED = _COLUMNS.index("asked_timestamp")
+_BATCH_ROWS = 4096  # of group records, whose values contain all members
 _MAX_LISTED = 5  # names in a note
 
 
@@ -51,7 +59,7 @@ class RequestedEnds(NamedTuple):
 
     | Field           | Description |
     |-----------------|-------------|
-    | rows            | The values of `_COLUMNS` for each partition, as plain JSON. |
+    | rows            | The values of `_COLUMNS` for each partition, as plain JSON; the topic ID may be omitted. |
     | notes           | Notes about log end offsets that are unknown. |
     | asked_timestamp | When the cluster answered, in ms since the epoch; None if it was not asked or knew nothing. |
     """
@@ -71,15 +79,17 @@ def ask(connection: KafkaConnection, topics: Collection[str]) -> RequestedEnds:
         return RequestedEnds([], [])
     try:
         with connection.admin() as admin:
-            known = admin.partitions(topics)
-            wanted = [(topic, number) for topic, numbers in known.items() for number in numbers]
+            known = admin.topics(topics)
+            wanted = [(name, number) for name, topic in known.items() for number in topic.partitions]
             timestamp, ends = now_ms(), admin.log_ends(wanted)
             notes = _unknown_topics(admin, set(topics) - known.keys())
     except LogUnavailable as failure:
         return RequestedEnds([], [f"cannot read the log end offsets of topics: {failure}"])
     leaderless = [f"{topic}-{number}" for topic, number in wanted if (topic, number) not in ends]
     not_recorded = [f"{topic}-{number}" for (topic, number), (start, _) in ends.items() if start < 0]
-    rows = [[*where, *offsets, timestamp] for where, offsets in ends.items() if offsets[0] >= 0]
+    rows = [
+        [*where, *offsets, timestamp, known[where[0]].topic_id] for where, offsets in ends.items() if offsets[0] >= 0
+    ]
     return RequestedEnds(
         rows,
         [
@@ -132,17 +142,36 @@ def _note(names: Collection[str], reason: str) -> list[str]:
     return [f"the log end offset of {', '.join(islice(sorted(names), _MAX_LISTED))}{more} is unknown: {reason}"]
 
 
+def known_topics(lake: Lake) -> set[str]:
+    """Return the topics whose log end offsets are recorded, as far as the tables of the lake name them."""
+    return stored_topics(lake) | subscribed_topics(lake) | share_topics(lake)
+
+
 def read_topics(lake: Lake, run_id: int) -> set[str]:
-    """Return the topics of the commits and of the share partitions that an ingest read."""
+    """Return the topics of the commits, of subscriptions, and of the share partitions that an ingest read."""
     of_run = pc.field("ingest_run") == run_id
     commits = _files_of_run(lake, "offset_commits", run_id).to_batches(
         ["topic"], filter=of_run & (pc.field("kind") == "commit")
     )
     topics = {topic for rows in commits for topic in pc.unique(rows[0]).to_pylist()}
-    is_named = pc.field("record_type") == OffsetsRecordType.SHARE_GROUP_STATE_PARTITION_METADATA
-    named = of_run & is_named & pc.field("value").is_valid()
-    values = _files_of_run(lake, "group_records", run_id).to_table(["value"], filter=named)["value"].to_pylist()
-    return topics.union(*(topics_of_share_record(json.loads(value)) for value in values))
+    named = of_run & pc.field("record_type").isin([*_TOPICS]) & pc.field("value").is_valid()
+    batches = _files_of_run(lake, "group_records", run_id).to_batches(
+        columns=["record_type", "value"], filter=named, batch_size=_BATCH_ROWS, batch_readahead=1, fragment_readahead=1
+    )
+    records = (record for batch in batches for record in zip(*batch.to_pydict().values(), strict=True))
+    for record_type, value in islice(records, MAX_GROUP_RECORDS):
+        topics.update(_TOPICS[record_type](json.loads(value)))
+    return topics
+
+
+_TOPICS: dict[int, Callable[[Any], Collection[str]]] = {
+    OffsetsRecordType.GROUP_METADATA: lambda value: subscriptions.of_classic_group(value).topics,
+    OffsetsRecordType.CONSUMER_GROUP_MEMBER_METADATA: lambda value: value["subscribedTopicNames"],
+    OffsetsRecordType.CONSUMER_GROUP_REGULAR_EXPRESSION: lambda value: value["topics"],
+    OffsetsRecordType.STREAMS_GROUP_TOPOLOGY: lambda value: subscriptions.of_topology(value).topics,
+    OffsetsRecordType.SHARE_GROUP_STATE_PARTITION_METADATA: topics_of_share_record,
+}
+"""Returns the topics that a value names, by its record type."""
 
 
 def _files_of_run(lake: Lake, table: str, run_id: int) -> ds.Dataset:
@@ -161,7 +190,7 @@ def record(lake: Lake, run_id: int, answers: Collection[Sequence[Any]], asked_ti
             was not, or did not answer. Answers with another timestamp are written even if nothing changed.
 
     """
-    asked = min((row[-1] for row in answers), default=None) if asked_timestamp is None else asked_timestamp
+    asked = min((row[_ASKED] for row in answers), default=None) if asked_timestamp is None else asked_timestamp
     if asked is None or committed(lake, "log_ends", JOB, run_id):
         return
     former = _read_former(lake)
@@ -196,7 +225,7 @@ def _read_former(lake: Lake) -> _Former:
     rows = rows_until(lake, run, run)
     partitions = {(row["topic"], row["partition"]): row for row in rows.latest().to_pylist()}
     if not rows.asks.num_rows:  # recorded before lake version 7
-        gone = {"ingest_run": 0, "start_offset": None, "end_offset": None}
+        gone = {"ingest_run": 0, **dict.fromkeys(_COMPARED)}
         for key, first in first_timestamps(lake).items():
             partitions[key] = {**partitions.get(key, gone), "first_timestamp": first}
         return _Former(partitions, rows.first, is_due=True)
@@ -212,9 +241,9 @@ def _changes(former: _Former, asked: int, answers: Collection[Sequence[Any]]) ->
     """
     missing = dict(former.partitions)
     for answer in answers:
-        row = dict(zip(_COLUMNS, answer, strict=True))
+        row = {"topic_id": None, **dict(zip(_COLUMNS, answer, strict=False))}  # plans of older versions have no ID
         previous = missing.pop((row["topic"], row["partition"]), None)
-        same = previous is not None and all(previous[name] == row[name] for name in ("start_offset", "end_offset"))
+        same = previous is not None and all(previous[name] == row[name] for name in _COMPARED)
         if former.is_due or not same or row["asked_timestamp"] != asked:
             yield row | {"first_timestamp": previous["first_timestamp"] if previous else row["asked_timestamp"]}
     for (topic, partition), previous in missing.items():

@@ -19,6 +19,7 @@ MAX_BUCKETS = 600
 MAX_MARKS = 300
 DENSITY_BINS = 120
 _OFFSET = ("topic", "partition")
+_ENDS = ("asked_timestamp", "end_offset", "start_offset")
 _CHANGES = ("effective_timestamp", "change", "old_offset", "new_offset", "log_partition", "log_offset")
 _EMPTY = np.empty(0, np.int64)
 _NEWEST_FIRST = [("effective_timestamp", "descending"), ("log_partition", "ascending"), ("log_offset", "descending")]
@@ -38,7 +39,7 @@ class Series:
     | rebalances | times at which the group had a new generation or epoch, at most one for each bucket |
     | period     | the first and the last time of the period |
     | density    | numbers of commits and tombstones in DENSITY_BINS equal parts of the period |
-    | ends       | columns asked_timestamp, end_offset, and lag: log end minus the offset committed at that time |
+    | ends       | columns asked_timestamp, end_offset, and lag at that time; null without an offset up to the log end |
     """
 
     commits: int
@@ -180,24 +181,24 @@ def _rebalances(lake: Lake, group: Key, low: int, high: int) -> Ints:
 
 
 def recorded_ends(lake: Lake, topic: str, partition: int) -> pa.Table:
-    """Return the recorded log end offsets of a partition, in the order of time."""
+    """Return the recorded log start and end offsets of a partition, in the order of time."""
     run = newest_asked(lake) if "log_ends" in lake.tables() else None
     if run is None:
-        return pa.table(dict.fromkeys(("asked_timestamp", "end_offset"), _EMPTY))
-    ends = rows_until(lake, 0, run, [topic]).observed().filter(pc.field("partition") == partition)
-    return ends.sort_by("asked_timestamp").select(["asked_timestamp", "end_offset"])
+        return pa.table(dict.fromkeys(_ENDS, _EMPTY))
+    ends = rows_until(lake, 0, run, [topic]).observed((*_ENDS, "partition")).filter(pc.field("partition") == partition)
+    return ends.sort_by("asked_timestamp").select(_ENDS)
 
 
 def _with_lag(ends: pa.Table, steps: Steps[Column], times: Ints, low: int, high: int) -> pa.Table:
     """Return the log end offsets of a period, each with the lag at that time."""
     ends = ends.filter((pc.field("asked_timestamp") >= low) & (pc.field("asked_timestamp") <= high))
-    asked, offsets = ends["asked_timestamp"].to_numpy(), ends["end_offset"].to_numpy()
+    asked, offsets, starts = (ends[name].to_numpy() for name in _ENDS)
     kept = _representatives(asked, offsets, low, high)
-    asked, offsets = asked[kept], offsets[kept]
+    asked, offsets, starts = asked[kept], offsets[kept], starts[kept]
     # Timestamps of a log may go back; the offset in force at a time is the newest one with a timestamp up to it.
     timed = np.flatnonzero(times != NONE)
     newest = np.searchsorted(np.maximum.accumulate(times[timed]), asked, side="right") - 1
     committed = np.full(len(asked), NONE)
     committed[newest >= 0] = steps.new[timed[newest[newest >= 0]]]
-    lag = pa.array(np.maximum(offsets - np.maximum(committed, 0), 0), mask=committed == NONE)
+    lag = pa.array(offsets - np.maximum(committed, starts), mask=(committed < 0) | (committed > offsets))
     return pa.table({"asked_timestamp": asked, "end_offset": offsets, "lag": lag})
