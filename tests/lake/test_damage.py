@@ -10,7 +10,7 @@ from offsetlake.lake.definitions import REDUCED_HISTORY, STATE, TABLES
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline import runner
 from support.command_line import Run
-from support.damage import CHECKPOINTS, COMMITS, DATA, HINTS
+from support.damage import CHECKPOINTS, COMMITS, DATA, HINTS, flip_page
 from support.e2e.in_process import InProcess, NoSpark
 from support.e2e.lakes import plan_expiry, state
 
@@ -95,6 +95,12 @@ def test_hint_that_is_not_valid_is_ignored(run: Run, folder: Path, kind: str, ex
         EVERY[kind](folder / table)
     assert state(Lake.open(folder)) == expected
     assert run("check", "--lake", str(folder))[0] == 0
+
+
+def test_changed_page_is_found_by_checksums(run: Run, folder: Path) -> None:
+    flip_page(folder / "offset_commits")
+    for command in (["check", "--full"], ["rebuild", "--table", "offsets"]):
+        assert not check_noticed(run, folder, "offset_commits", *command)
 
 
 @pytest.mark.long

@@ -5,6 +5,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
+
 from support.e2e.delta_files import active_paths
 
 Damage = Callable[[Path], object]
@@ -43,6 +45,14 @@ def _name_checkpoint(table: Path, content: bytes | None) -> None:
     if content is not None:
         checkpoint.write_bytes(content)
     (_log(table) / "_last_checkpoint").write_text(json.dumps({"version": version, "size": 3}), encoding="utf-8")
+
+
+def flip_page(table: Path) -> None:
+    """Change a bit in the first page of a data file."""
+    column = pq.read_metadata(_data(table)).row_group(0).column(0)
+    content = bytearray(_data(table).read_bytes())
+    content[column.data_page_offset + column.total_compressed_size - 1] ^= 1
+    _data(table).write_bytes(bytes(content))
 
 
 def _data(table: Path) -> Path:

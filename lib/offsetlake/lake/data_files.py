@@ -62,6 +62,13 @@ def found_damage(lake: Lake, tables: Iterable[str]) -> LakeUnusable | None:
     return None
 
 
+def refuse_damaged(lake: Lake, tables: Iterable[str]) -> None:
+    """Read all data files of these tables; raise LakeUnusable if one is damaged."""
+    for table in tables:
+        if why := file_fault(lake, table, read=True):
+            raise damaged(lake.location, table, why)
+
+
 def file_fault(lake: Lake, table: str, *, read: bool) -> str:
     """Return what is wrong with the data files of a table; empty if nothing is.
 
@@ -87,7 +94,8 @@ def _unreadable(file: pa.NativeFile) -> str:
     try:
         with file, pq.ParquetFile(file, page_checksum_verification=True) as parquet:
             for group in range(parquet.num_row_groups):
-                parquet.read_row_group(group)
+                for column in parquet.schema_arrow.names:  # all columns at once would need more memory
+                    parquet.read_row_group(group, columns=[column], use_threads=False)
     except (pa.ArrowException, OSError) as error:
         return str(error).split("\n")[0][:200]
     return ""

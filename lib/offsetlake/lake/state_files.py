@@ -103,8 +103,9 @@ def read_state_files(
             parts.append(file_dataset(lake, table, [file.path], dictionaries=True).to_table(names, use_threads=False))
         except FileNotFoundError as error:
             raise LakeUnusable(
-                f"{lake.table_location(table)}/{file.path}, a file of table {table}, is missing: if another program "
-                "rearranged and vacuumed the table, `offsetlake compact` adapts to that"
+                f"table {table} of the lake {lake.location} is damaged, because its data file {file.path} is missing: "
+                "if another program rearranged and vacuumed the table, `offsetlake compact` adapts to that; otherwise "
+                f"run `offsetlake rebuild --table {table}`, which rebuilds it from history"
             ) from error
     return pa.concat_tables(parts)
 

@@ -17,6 +17,7 @@ from offsetlake.cli.commands.options import FLEET, FORMAT, JOBS, LAKE, command
 from offsetlake.cli.output import write_note
 from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest, CheckFailed
+from offsetlake.lake.data_files import refuse_damaged
 from offsetlake.lake.lake import Lake
 
 # The columns of a table for people, each with its importance (`offsetlake.cli.tables.Column`); the last one wraps.
@@ -116,6 +117,9 @@ def _evaluated(
     """Return a row for each expectation of the suites; `held_back` has the first run to check of suites that failed."""
     violations = {}
     with Progress() as progress:
+        if full:
+            progress.say("comparing the checksums of all data files")
+            refuse_damaged(lake, lake.tables())
         for suite in suites:
             progress.say(f"checking {suite.name}")
             since = 0 if full else first_run(lake, suite, pins, held_back.get(suite.name))
