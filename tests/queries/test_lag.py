@@ -290,6 +290,17 @@ def test_lag_command_prints_a_table(run: Run, lake: Lake) -> None:
     )
 
 
+def test_lag_of_an_earlier_time_is_noted(run: Run, tmp_path: Path) -> None:
+    """The newest ingest could not read log end offsets."""
+    runs = [{"run_id": number, "job": "ingest", "started_at": number, "finished_at": number} for number in (1, 2)]
+    tables = {"log_ends": [end(1, 5)], "offset_commits": [commit(1, 5), commit(2, 3, ingest_run=2)]}
+    for name, known in (("as of then", runs), ("newest", runs[:1])):
+        lake = small_lake(tmp_path / name, runs=known, **tables)
+        _, _, err = run("lag", "--lake", str(lake.location.path))
+        note = "The lag is as of 1970-01-01T00:00:01.000Z: cycles since then read no log end offsets"
+        assert (note in err) == (len(known) == 2)
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

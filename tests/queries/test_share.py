@@ -132,3 +132,15 @@ def test_archived_records_at_the_limit_of_deliveries(tmp_path: Path) -> None:
     assert [(row["group_id"], row["archived_records"], row["archived_at_limit"]) for row in rows] == [
         ("none", 0, 0), ("some", 9, 6),
     ]  # fmt: skip
+
+
+def test_lag_is_unknown_if_the_start_offset_is_beyond_the_log_end(tmp_path: Path) -> None:
+    """As after the topic was deleted and created again."""
+    value = {"group_id": "mail-a", "record_type": 15, "kind": "value", "value": json.dumps(TOPICS), "log_offset": 1}
+    lake = small_lake(
+        tmp_path / "lake",
+        share_partitions=[{"topic_id": ORDERS, "partition": 0, "start_offset": 10, "log_offset": 1}],
+        group_records=[{**value, "record_name": "ShareGroupStatePartitionMetadata"}],
+        log_ends=[end(1, 4, topic="orders")],
+    )
+    assert [(row["log_end_offset"], row["lag"]) for row in share_partitions(lake).to_pylist()] == [(4, None)]

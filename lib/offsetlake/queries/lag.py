@@ -14,7 +14,7 @@ from offsetlake.errors import BadRequest, NotInLake
 from offsetlake.lake.files import active_files
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import ends_asked_by, newest_asked
-from offsetlake.lake.runs import log_ends_source
+from offsetlake.lake.runs import last_run, log_ends_source
 from offsetlake.queries.assignments import Assignments
 from offsetlake.queries.history.decided import decided_by_portion
 from offsetlake.queries.lag_rows import NO_RECORD, lag_rows, severities, worst_first
@@ -202,6 +202,16 @@ def shown_status(lags: pa.Table) -> list[str]:
     """Return the status of groups or partitions for people, with the reason if it is unknown."""
     both = zip(lags["status"].to_pylist(), lags["why"].to_pylist(), strict=True)
     return [status if why is None else f"unknown ({why})" for status, why in both]
+
+
+def recorded_before(lake: Lake) -> str | None:
+    """Return a sentence if later ingests read no log end offsets, so that lags are those of an earlier time."""
+    run, newest = newest_asked(lake), last_run(lake, "ingest")
+    if run is None or newest is None or newest.run_id <= run:
+        return None
+    asked = pc.max(ends_asked_by(lake, run)["asked_timestamp"]).as_py()
+    at = "an earlier cycle" if asked is None else to_iso(asked)
+    return f"The lag is as of {at}: cycles since then read no log end offsets, see `offsetlake runs`."
 
 
 def _nothing_found(lake: Lake, pattern: str | None, topic: str | None = None) -> NoOffset:

@@ -53,7 +53,7 @@ def share_partitions(
     |----------------|--------|-------------|
     | topic          | string | The name of the topic; null if no record of a share group names it. |
     | log_end_offset | long   | The newest log end offset that was recorded, up to the instant; null if none was. |
-    | lag            | long   | The records up to it that are not completed; null if the start offset is undecided. |
+    | lag            | long   | Records up to it that are not completed; null if the start is undecided or beyond it. |
     | archived_at_limit | long | Archived records that were delivered DEFAULT_DELIVERY_LIMIT times or more. |
 
     The log does not contain why a record was archived. One with fewer deliveries was rejected, or not to be delivered,
@@ -169,8 +169,12 @@ def _archived_at_limit(batches: pa.ChunkedArray) -> pa.Array:
 
 
 def _lag(rows: pa.Table, ends: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the lag as Kafka 4.2 does; before, records did not contain the number of completed records."""
+    """Return the lag as Kafka 4.2 does; before, records did not contain the number of completed records.
+
+    It is null if the completed records are beyond the log end, because the topic lost records or was created again.
+    """
     names = ("delivery_complete_count", "acknowledged_records", "archived_records")
     counted, acknowledged, archived = (rows[name].cast(pa.int64()) for name in names)
     completed = pc.coalesce(counted, pc.add(acknowledged, archived))
-    return pc.subtract(pc.subtract(ends, rows["start_offset"]), completed)
+    lag = pc.subtract(pc.subtract(ends, rows["start_offset"]), completed)
+    return pc.if_else(pc.less(lag, 0), None, lag)

@@ -19,7 +19,9 @@ _NOT_AT_ALL = 2**63 - 1
 def standby_lag(source: Lake, standby: Lake, pattern: str | None = None) -> pa.Table:
     """Return how far each offset of the source is ahead of its newest translation, the furthest first.
 
-    Offsets at the standby that were changed since they were translated count as not translated.
+    Offsets at the standby that were changed since they were translated count as not translated. An offset of the source
+    that was moved back since is before its translation: `not_translated` is negative, and a group that continues at the
+    standby skips records. These rows come after those without a translation.
 
     | column               | description |
     |----------------------|-------------|
@@ -56,6 +58,8 @@ def standby_lag(source: Lake, standby: Lake, pattern: str | None = None) -> pa.T
     }
     for name, column in columns_of_standby.items():
         offsets = offsets.append_column(name, column)
-    furthest = offsets.append_column("order", pc.fill_null(offsets["not_translated"], _NOT_AT_ALL))
+    distance = offsets["not_translated"]
+    rank = pc.fill_null(pc.if_else(pc.less(distance, 0), _NOT_AT_ALL - 1, distance), _NOT_AT_ALL)
+    furthest = offsets.append_column("order", rank)
     order = [("order", "descending"), *((name, "ascending") for name in KEY)]
     return offsets.take(pc.sort_indices(furthest, order))

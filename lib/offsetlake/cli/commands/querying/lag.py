@@ -24,7 +24,7 @@ from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import limited_memory
 from offsetlake.location.locate import locate
-from offsetlake.queries.lag import behind, lag_of_groups, lag_of_partitions, shown_status
+from offsetlake.queries.lag import behind, lag_of_groups, lag_of_partitions, recorded_before, shown_status
 from offsetlake.queries.lag_over_time import lag_over_time
 from offsetlake.queries.standby import standby_lag
 
@@ -128,6 +128,8 @@ def _by_partition(lake: Lake, group: str | None, topic: str | None, now: int | N
     with Progress(quiet=True) as progress:
         progress.say("computing lag")
         rows = lag_of_partitions(lake, group, topic, now)
+    if now is None and (sentence := recorded_before(lake)):
+        write_note(sentence)
     reasons = {
         "the last cycle did not read their log end offsets": pc.is_null(rows["end_offset"]),
         "they have no committed offset": pc.equal(rows["status"], "NO_COMMIT"),
