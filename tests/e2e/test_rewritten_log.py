@@ -11,6 +11,7 @@ import pytest
 
 from offsetlake.cli import main
 from offsetlake.errors import LogMismatch
+from offsetlake.kafka.records.coordinator_records import SHARE_STATE_TOPIC, ShareStateRecordType, encode_key
 from offsetlake.lake import runs
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
@@ -28,6 +29,7 @@ from support.oracle.log_writer import Batch, Record, write_partition
 
 Change = Callable[[Path], None]
 TIME = 1_700_000_000_000
+SNAPSHOT = ShareStateRecordType.SHARE_SNAPSHOT
 
 
 def commits(first: int, count: int, group: str, epoch: int) -> Batch:
@@ -120,6 +122,21 @@ def test_log_that_was_written_again_is_refused(change: Change, lake: Lake, log: 
             cycle(InProcess(), lake, log)
     assert state(lake) == before
     assert {row["group_id"] for row in rows(lake, "offset_commits")} == {"old"}
+
+
+def test_log_of_share_groups_that_was_written_again_is_refused(lake: Lake, log: Path) -> None:
+    def batch(at: int, group: str) -> Batch:
+        key = encode_key(
+            SHARE_STATE_TOPIC, SNAPSHOT, {"groupId": group, "topicId": "0UpezRseR2unUk_C-KbOfg", "partition": 0}
+        )
+        return Batch(records=(Record(at, TIME, key, None),))
+
+    write_partition(log, 3, [batch(0, "old"), batch(1, "lost")], topic=SHARE_STATE_TOPIC)
+    cycle(InProcess(), lake, log)
+    write_partition(log, 3, [batch(0, "old"), batch(1, "new"), batch(2, "new")], topic=SHARE_STATE_TOPIC)
+    with pytest.raises(LogMismatch, match="the batch of __share_group_state-3 before log offset 2 is not the one"):
+        cycle(InProcess(), lake, log)
+    assert {row["group_id"] for row in rows(lake, "share_state_records")} == {"lost", "old"}
 
 
 def test_every_use_of_the_log_compares_it(lake: Lake, log: Path) -> None:

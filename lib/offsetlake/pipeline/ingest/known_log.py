@@ -177,4 +177,6 @@ def _rewritten(lake: Lake, log: LogAddress, extent: LogExtent, differences: list
 
 def _into_new_lake(lake: Lake, log: LogAddress) -> str:
     option = f"--bootstrap {log.connection.bootstrap}" if log.connection else f"--log {shlex.quote(log.location)}"
-    return f"`offsetlake run --lake {shlex.quote(f'{lake.location}-new')} {option}`"
+    command = f"`offsetlake run --lake {shlex.quote(f'{lake.location}-new')} {option}`"
+    is_secured = log.connection is not None and (log.connection.uses_ssl or log.connection.uses_sasl)
+    return f"{command} with the same --kafka-config" if is_secured else command
