@@ -168,7 +168,7 @@ class LakeJob(BaseOperator):
             text = answer.read()
         if text.startswith("{"):
             rows = [json.loads(line) for line in text.splitlines()]
-            self.log.info("offsetlake %s answered with %d rows", words[0], len(rows))
+            self.log.info("offsetlake %s answered with %d %s", words[0], len(rows), "row" if len(rows) == 1 else "rows")
             return code, rows, last_line
         self.log.info("%s", text)
         return code, [], last_line

@@ -138,7 +138,7 @@ def test_suggested_commands_execute_and_undo_the_plan(run: Run, log: Path) -> No
     plan = ("reset", "bulk-1", "--topic", "orders:0", "--to-offset", "7", "--log", str(log), "--lake", "lake")
     _, _, errors = run(*plan)
     assert errors.endswith(
-        f"1 changes are planned; nothing was changed. To execute them: offsetlake {shlex.join(plan)} --execute\n"
+        f"1 change is planned; nothing was changed. To execute them: offsetlake {shlex.join(plan)} --execute\n"
     )
     for expected in (before | {("orders", 0): 7}, before):
         command = errors.rpartition(": offsetlake ")[2]

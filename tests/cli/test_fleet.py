@@ -110,7 +110,7 @@ def test_a_column_cluster_of_a_query_and_an_invalid_option_are_refused_once(flee
     assert (code, out) == (2, "")
     assert err == "error: The answer already has a column cluster: choose another name for it.\n"
     code, _, err = ask(fleet, "sql", "SELECT 1 AS n, [1] AS list", "--fleet", "two.toml", "--limit", "1")
-    assert (code, err) == (0, "… and 1 more rows: use --limit 0 to write all.\n")
+    assert (code, err) == (0, "… and 1 more row: use --limit 0 to write all.\n")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """The console over HTTP: its answers, the commands that it shows, and what it refuses."""
 
+import gzip
+import http.client
 import json
 import shlex
 import subprocess
@@ -11,9 +13,12 @@ from urllib.parse import parse_qs, parse_qsl, urlencode
 import pytest
 
 from offsetlake.console.app import CheckedRequests, application
+from offsetlake.console.changing.workbench import Workbench
+from offsetlake.location.locate import locate
+from offsetlake.log.address import LogAddress
 from offsetlake.util.times import now_ms, to_ms
-from support.console.served import POLICY, Page, gate, get, served
-from support.queries.lakes import commit, small_lake
+from support.console.served import POLICY, Page, gate, get, request, served
+from support.queries.lakes import commit, end, small_lake
 from support.report.report_rows import MATH, TAGS
 
 PARTITION_COMMITS = 250
@@ -358,8 +363,6 @@ def test_names_of_hostile_clients_stay_text(port: int, name: str) -> None:
         ("/?state=Asleep", "No group can be in state 'Asleep'; states are"),
         ("/search?q=g00&at=yesterday", "Invalid timestamp 'yesterday'"),
         ("/group", "Invalid parameter group: Field required."),
-        ("/group?group=unknown", "No offset of group unknown was ever committed"),
-        ("/step?group=g001&topic=t&partition=0&record=0:999", "No record of group g001"),
         ("/step?group=g001&topic=t&partition=0&record=9", "Invalid log position '9'"),
         ("/partition?group=g001&topic=t&partition=0&before=9", "Invalid log position '9'"),
         ("/partition?group=g001&topic=t&partition=0&event=flood", "Invalid event 'flood'"),
@@ -372,6 +375,89 @@ def test_names_of_hostile_clients_stay_text(port: int, name: str) -> None:
 )
 def test_an_invalid_address_is_explained(port: int, path: str, message: str) -> None:
     assert message in page(port, path, status=400).text
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/group?group=unknown", "No offset of group unknown was ever committed"),
+        ("/partition?group=unknown&topic=t&partition=0", "No offset of group unknown, topic t, partition 0 was"),
+        ("/partition?group=g001&topic=t&partition=7", "No offset of group g001, topic t, partition 7 was"),
+        ("/series?group=g001&topic=u&partition=0", "No offset of group g001, topic u, partition 0 was"),
+        ("/step?group=g001&topic=t&partition=0&record=0:999", "No record of group g001"),
+        ("/share-group?group=unknown", "There is no share group 'unknown'"),
+    ],
+)
+def test_what_the_lake_does_not_contain_is_not_found(port: int, path: str, message: str) -> None:
+    assert message in page(port, path, status=404).text
+
+
+@pytest.mark.parametrize("path", [*ROUTES.values(), "/none", "/group?group=unknown"])
+def test_head_has_the_status_of_get_and_no_body(port: int, path: str) -> None:
+    answer, head = get(port, path), request(port, "HEAD", path, "localhost", {})
+    assert (head.status, head.text) == (answer.status, "")
+    assert head.headers["content-type"] == answer.headers["content-type"]
+
+
+@pytest.fixture(scope="module")
+def lagging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """A console of three groups with lags: late has 40 records to read, done none, and new has committed nothing."""
+    commits = [
+        commit(0, 50, log_timestamp=900, group_id="late", topic="t"),
+        commit(1, 60, log_timestamp=1900, group_id="late", topic="t", ingest_run=2),
+        commit(2, 100, log_timestamp=1950, group_id="done", topic="t", ingest_run=2),
+    ]
+    places = {"late": (60, 1), "done": (100, 2)}
+    offsets = [
+        {"group_id": name, "topic": "t", "partition": 0, "committed_offset": offset, "log_offset": log_offset}
+        for name, (offset, log_offset) in places.items()
+    ]
+    path = tmp_path_factory.mktemp("lagging") / "lake"
+    groups = [{"group_id": name} for name in ("done", "idle", "late")]
+    runs = [{"run_id": run, "job": "ingest", "started_at": 1, "finished_at": 2} for run in (1, 2)]
+    ends = [end(run, offset, partition=n, complete_run=run) for run, offset in ((1, 50), (2, 100)) for n in (0, 1)]
+    small_lake(path, offset_commits=commits, offsets=offsets, groups=groups, runs=runs, log_ends=ends)
+    with served(path) as listening:
+        yield listening
+
+
+def test_groups_are_sorted_by_lag_and_status(lagging: int) -> None:
+    shown = page(lagging, "/?sort=-lag")
+    assert [(row[0], row[3]) for row in shown.rows] == [("late", "40"), ("done", "0"), ("idle", "")]
+    assert names(page(lagging, "/?sort=lag")) == ["done", "late", "idle"]
+    assert names(page(lagging, "/?sort=status")) == ["late", "done", "idle"]
+    assert shown.links["Lag in records ▼"] == "/?sort=lag"
+    assert page(lagging, "/").links["Lag in records"] == "/?sort=-lag"
+    assert "Lag in records" not in page(lagging, "/?at=2000").text
+
+
+def test_a_group_has_its_lag_by_partition_and_in_total(lagging: int) -> None:
+    shown = page(lagging, "/group?group=late")
+    assert "Lag: 40 records in 1 partition." in shown.text
+    assert [row[:4] for row in shown.rows if row[0] == "t:0"] == [["t:0", "60", "100", "40"]]
+
+
+def test_pages_are_compressed_unless_they_contain_the_secret_of_forms(port: int, lake: Path) -> None:
+    accepted = {"Accept_Encoding": "gzip"}
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
+    for path in ("/?q=g00", "/static/console.css", "/static/charts.js"):
+        connection.request("GET", path, headers={"Accept-Encoding": "gzip"})
+        response = connection.getresponse()
+        assert response.headers["content-encoding"] == "gzip"
+        assert gzip.decompress(response.read()).decode() == get(port, path).text
+        assert response.headers["content-security-policy"]
+    connection.close()
+    bench = Workbench(locate(str(lake)), LogAddress(lake))
+    with served(lake, gate(allows_changes=True), bench=bench) as changing:
+        form = get(changing, "/change?group=g001", **accepted)
+    assert "content-encoding" not in form.headers
+    assert 'name="form_token"' in form.text
+
+
+@pytest.mark.parametrize(("path", "title"), [("/", "Groups"), ("/group?group=g001", "Groups"), ("/runs", "Runs")])
+def test_the_navigation_marks_the_page(port: int, path: str, title: str) -> None:
+    marked = [attributes for tag, attributes in page(port, path).tags if attributes.get("aria-current") == "page"]
+    assert [each["href"] for each in marked] == [page(port, path).links[title]]
 
 
 def test_a_page_that_does_not_exist_is_named_with_its_parameters(port: int) -> None:

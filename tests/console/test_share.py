@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from offsetlake.console.changing.forms import KINDS, KINDS_OF_SHARE
+from offsetlake.console.changing.workbench import Workbench
 from offsetlake.lake.lake import Lake
+from offsetlake.location.locate import locate
+from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.compact.job import compact
 from queries.test_share import FIRST, ORDERS, SECOND, THIRD, TOPICS
 from support.console.served import Page, gate, get, served
@@ -70,8 +74,19 @@ def test_a_share_group_has_its_start_offset_and_ranges_now_and_at_an_instant(por
 def test_the_page_of_a_group_leads_to_that_of_a_share_group(port: int) -> None:
     answer = get(port, "/group?group=mail-a&at=2500")
     assert (answer.status, answer.headers["location"]) == (303, "/share-group?at=2500&group=mail-a")
-    assert get(port, "/group?group=mail-b").status == 400  # it has no group record, so that its type is unknown
+    assert get(port, "/group?group=mail-b").status == 404  # it has no group record, so that its type is unknown
     assert Page(get(port, "/").text).links["mail-a"] == "/share-group?group=mail-a"
+
+
+def test_a_share_group_has_the_forms_of_share_groups(lake: Path) -> None:
+    bench = Workbench(locate(str(lake)), LogAddress(lake.parent))
+    with served(lake, gate(allows_changes=True), bench=bench) as port:
+        titles = {"Return to earlier start offsets", "Delete"}
+        for path in ("/share-group?group=mail-a", "/change?group=mail-a"):
+            assert {*Page(get(port, path).text).links} & {*KINDS.values(), *KINDS_OF_SHARE.values()} == titles
+        refused = get(port, "/change?group=mail-a&kind=reset")
+        assert (refused.status, "offsetlake reset --share" in refused.text) == (400, True)
+        assert "Reset offsets" in Page(get(port, "/change?group=other").text).links
 
 
 def test_share_groups_that_may_not_be_read_look_as_if_they_did_not_exist(lake: Path, tmp_path: Path) -> None:
@@ -79,5 +94,5 @@ def test_share_groups_that_may_not_be_read_look_as_if_they_did_not_exist(lake: P
         assert [row[0] for row in Page(get(port, "/share").text).rows] == ["mail-b"]
         for path in ("/share-group?group={}", "/group?group={}"):
             hidden, missing = (get(port, path.format(name)) for name in ("mail-a", "missing"))
-            assert (hidden.status, hidden.text.replace("mail-a", "missing")) == (400, missing.text)
+            assert (hidden.status, hidden.text.replace("mail-a", "missing")) == (404, missing.text)
         assert ORDERS not in get(port, "/share").text

@@ -132,7 +132,7 @@ def test_failed_check_ends_the_run(ran: Ran) -> None:
     assert {task for task, state in states.items() if state == "success"} == {"ingest", "compact"}
     assert {task for task, state in states.items() if state == "failed"} == {"check_compacted"}
     rule = "after_compact: keys are unique; in offsets at version 3: group billing"
-    assert f"AirflowFailException: offsetlake check ended with 9: error: 1 of 1 expectations failed. {rule}" in ran.said
+    assert f"AirflowFailException: offsetlake check ended with 9: error: 1 of 1 expectation failed. {rule}" in ran.said
 
 
 def test_offsets_are_translated_if_there_is_a_standby(ran: Ran) -> None:
@@ -211,7 +211,7 @@ def test_permanent_errors_are_not_retried(ran: Ran, run: int, code: int) -> None
 
 def test_text_answer_is_one_log_record(ran: Ran) -> None:
     assert "group_id  now\nbilling     6" in ran.said
-    assert "offsetlake check answered with 1 rows" in ran.said
+    assert "offsetlake check answered with 1 row" in ran.said
 
 
 def test_audit_checks_everything_and_writes_the_report(ran: Ran) -> None:

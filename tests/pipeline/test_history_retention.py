@@ -395,7 +395,7 @@ def test_settings_and_dry_run(tmp_path: Path, run: Run) -> None:
     assert "Audit events before 20" in out
     assert lake.count("audit_events") == 6
     _, out, _ = run("maintain", *where)
-    assert "Dropped 1 rows of history that are older than the settings allow" in out
+    assert "Dropped 1 row of history that is older than the settings allow" in out
     assert "Dropped 6 audit events that are older than the settings allow" in out
     assert (lake.count("audit_events"), lake.count("offset_commits")) == (0, 1)
     assert {*TABLES} == {*lake.tables()}

@@ -160,7 +160,7 @@ def test_runs_are_divided_into_cycles_with_what_went_wrong(run: Run, tmp_path: P
         6, 10,
         [
             "ingest quarantined 2 records", "7 log offsets were deleted before ingest read them",
-            "1 decisions of emit were refused",
+            "1 decision of emit was refused",
         ],
     ]  # fmt: skip
     assert found[2]["last_run"] == 7

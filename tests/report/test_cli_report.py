@@ -91,7 +91,7 @@ def test_a_fleet_has_a_report_for_each_lake_and_an_index(lake: Path, tmp_path: P
     assert index.facts == {"lakes": "3", "lakes that failed": "1", "lakes that need attention": "1"}
     assert [row[0] for row in index.sections["Lakes that failed"].rows] == ["cluster", "gone"]
     assert [row[0] for row in index.sections["What needs attention"].rows[1:]] == ["us.html"]
-    assert "<b>late, t-0: 5 records read again" in index.sections["What needs attention"].rows[1][3]
+    assert "<b>late, t:0: 5 records read again" in index.sections["What needs attention"].rows[1][3]
     assert [row[:5] for row in index.sections["Lakes"].rows] == [
         ["cluster", "problems", "groups", "offsets", "commits and tombstones"],
         ["index", "0", "0", "0", "1"],

@@ -1,6 +1,6 @@
 """Summarizes what jobs did: as text for people, and as rows for programs."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from rich.console import Console
@@ -15,28 +15,32 @@ from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.runner import FinishedJob
 from offsetlake.queries.run_changes import RunChanges, changes
 from offsetlake.rules.retention import EXPIRING, RULES
+from offsetlake.util.amounts import counted, noun
 from offsetlake.util.command_lines import command_line
 from offsetlake.util.escaping import visible
 
 MAX_LISTED_GROUPS = 10
 MIN_RATED_RECORDS = 1000  # a rate of fewer records is not meaningful
 
-_KINDS = {
-    "transaction_markers": "transaction markers",
-    "group_records": "group records",
-    "share_state_records": "share-partition states",
-    "quarantine": "undecodable records, kept in quarantine",
-    "audit_events": "audit events",
+_Noun = tuple[str, str | None]
+"""The arguments of `noun` after the number."""
+
+_KINDS: Mapping[str, _Noun] = {
+    "transaction_markers": ("transaction marker", None),
+    "group_records": ("group record", None),
+    "share_state_records": ("share-partition state", None),
+    "quarantine": ("undecodable record, kept in quarantine", "undecodable records, kept in quarantine"),
+    "audit_events": ("audit event", None),
 }
 _CHANGED_SHOWN = {
     "group_id": 1, "commits": 1, "tombstones": 2, "changed_offsets": 2, "offsets": 3, "last_timestamp": 3,
 }  # fmt: skip
-_COMPACTED = {
-    "offsets": "offsets",
-    "pending_offsets": "pending",
-    "groups": "groups",
-    "group_members": "members",
-    "share_partitions": "share partitions",
+_COMPACTED: Mapping[str, _Noun] = {
+    "offsets": ("offset", None),
+    "pending_offsets": ("pending", "pending"),
+    "groups": ("group", None),
+    "group_members": ("member", None),
+    "share_partitions": ("share partition", None),
 }
 _OF_GROUPS = ("nothing_left", "share_idle")  # rules that delete groups
 
@@ -52,7 +56,7 @@ def print_summary(lake: Lake, jobs: Sequence[FinishedJob], flags: Sequence[str])
     undecodable = lake.query("SELECT count(*) AS n FROM quarantine", "quarantine")["n"][0].as_py()
     if undecodable:
         command = command_line("sql", *flags, "SELECT log_topic, log_partition, log_offset, reason FROM quarantine")
-        _print(console, f"NOTE  {undecodable:,} records could not be decoded: {command}", "bold yellow")
+        _print(console, f"NOTE  {counted(undecodable, 'record')} could not be decoded: {command}", "bold yellow")
     ingested = [job.row.run_id for job in jobs if job.row.job == "ingest" and job.row.outcome == "done"]
     changed = changes(lake, ingested, MAX_LISTED_GROUPS) if ingested else None
     if changed and changed.groups:
@@ -92,14 +96,15 @@ def _ingest_lines(lake: Lake, job: FinishedJob, _flags: Sequence[str]) -> Iterat
     counts = row.counts
     records = sum(counts.values()) - counts.get("audit_events", 0)  # audit events are in headers of records
     yield (
-        f"Read {records:,} records of {len(row.ranges or ())} log partitions of {row.log} in {job.seconds:.1f} s"
+        f"Read {counted(records, 'record')} of {counted(len(row.ranges or ()), 'log partition')} of {row.log} "
+        f"in {job.seconds:.1f} s"
         f"{_rate(records, job)}"
     )
     commit_kinds = lake.query(
         f"SELECT kind, count(*) AS n FROM offset_commits WHERE ingest_run = {row.run_id} GROUP BY kind",  # noqa: S608
         "offset_commits",
     )
-    by_kind = {f"{kind['kind']}s": kind["n"] for kind in commit_kinds.to_pylist()}
+    by_kind: dict[_Noun, int] = {(kind["kind"], None): kind["n"] for kind in commit_kinds.to_pylist()}
     by_kind |= {name: counts.get(table, 0) for table, name in _KINDS.items()}
     yield from _count_lines(by_kind)
 
@@ -111,7 +116,7 @@ def _compact_lines(lake: Lake, job: FinishedJob, _flags: Sequence[str]) -> Itera
     previous_run = runs.last_run(lake, "compact", through=job.row.run_id - 1)
     previous, counts = previous_run.counts if previous_run else {}, job.row.counts
     totals = ", ".join(
-        f"{counts[table]:,} {name} ({counts[table] - previous.get(table, 0):+,})"
+        f"{counted(counts[table], *name)} ({counts[table] - previous.get(table, 0):+,})"
         for table, name in _COMPACTED.items()
         if table != "share_partitions" or counts[table] or previous.get(table)
     )
@@ -125,18 +130,22 @@ def _expire_lines(_lake: Lake, job: FinishedJob, flags: Sequence[str]) -> Iterat
     expired = sum(counts.get(rule, 0) for rule, expires in zip(RULES, EXPIRING, strict=True) if expires)
     evaluated = sum(counts.get(rule, 0) for rule in RULES)
     if counts["withdrawn"]:
-        yield f"Withdrew {counts['withdrawn']:,} planned tombstones: retention now keeps these offsets and groups"
+        yield (
+            f"Withdrew {counted(counts['withdrawn'], 'planned tombstone')}: retention now keeps these offsets "
+            "and groups"
+        )
     if counts["gone"]:
-        yield f"Dropped {counts['gone']:,} planned tombstones: these offsets and groups no longer exist"
+        yield f"Dropped {counted(counts['gone'], 'planned tombstone')}: these offsets and groups no longer exist"
     deleted = sum(counts.get(rule, 0) for rule in _OF_GROUPS)
     if not expired and not deleted:
-        yield f"Evaluated {evaluated:,} offsets: none expires"
+        yield f"Evaluated {counted(evaluated, 'offset')}: none expires"
         return
     yield (
-        f"Evaluated {evaluated:,} offsets: {expired:,} expire, and {deleted:,} groups are deleted; "
-        f"planned {counts['planned']:,} tombstones, which `offsetlake emit` writes"
+        f"Evaluated {counted(evaluated, 'offset')}: {expired:,} {noun(expired, 'expires', 'expire')}, and "
+        f"{counted(deleted, 'group is', 'groups are')} deleted; "
+        f"planned {counted(counts['planned'], 'tombstone')}, which `offsetlake emit` writes"
     )
-    yield from _count_lines({rule: counts.get(rule, 0) for rule in (*RULES, *_OF_GROUPS)})
+    yield from _count_lines({(rule, rule): counts.get(rule, 0) for rule in (*RULES, *_OF_GROUPS)})
     yield f"To see what expires and why: {command_line('tombstones', *flags, '--outcome', 'planned')}"
 
 
@@ -146,7 +155,7 @@ def _emit_lines(_lake: Lake, job: FinishedJob, flags: Sequence[str]) -> Iterator
         yield "Nothing to emit: no tombstone or alteration is planned"
         return
     written = sum(counts.get(name, 0) for name in ("emitted", "done"))
-    yield (f"Wrote {written:,} planned records to {job.row.log} in {job.seconds:.1f} s{_rate(written, job)}")
+    yield (f"Wrote {counted(written, 'planned record')} to {job.row.log} in {job.seconds:.1f} s{_rate(written, job)}")
     if counts.get("gone"):
         yield f"{counts['gone']:>14,} not needed: these offsets and groups no longer exist"
     if counts.get("refused"):
@@ -163,25 +172,33 @@ def _maintain_lines(_lake: Lake, job: FinishedJob, _flags: Sequence[str]) -> Ite
         yield f"Deleted {deleted} of the log {job.row.log}"
     else:
         yield f"Deleted no segment of the log {job.row.log}"
-    for name, rows in (("history_rows_dropped", "rows of history"), ("audit_events_dropped", "audit events")):
+    dropped = {
+        "history_rows_dropped": ("row of history", "rows of history"),
+        "audit_events_dropped": ("audit event", None),
+    }
+    for name, rows in dropped.items():
         if counts[name]:
-            yield f"Dropped {counts[name]:,} {rows} that are older than the settings allow"
+            is_old = noun(counts[name], "that is", "that are")
+            yield f"Dropped {counted(counts[name], *rows)} {is_old} older than the settings allow"
     if counts["steps_computed"]:
-        yield f"Compared {counts['steps_computed']:,} commits that an older version ingested, which makes audits faster"
+        yield (
+            f"Compared {counted(counts['steps_computed'], 'commit')} that an older version ingested, which "
+            "makes audits faster"
+        )
     yield (
-        f"Compacted {counts['files_compacted']:,} small files of the tables and vacuumed {counts['files_removed']:,} "
-        f"unreferenced files in {job.seconds:.1f} s"
+        f"Compacted {counted(counts['files_compacted'], 'small file')} of the tables and vacuumed "
+        f"{counted(counts['files_removed'], 'unreferenced file')} in {job.seconds:.1f} s"
     )
 
 
 def _rebuild_lines(_lake: Lake, job: FinishedJob, _flags: Sequence[str]) -> Iterator[str]:
-    counts = ", ".join(f"{count:,} {_COMPACTED[table]}" for table, count in job.row.counts.items())
+    counts = ", ".join(counted(count, *_COMPACTED[table]) for table, count in job.row.counts.items())
     yield f"Rebuilt from history in {job.seconds:.1f} s: {counts or 'no state table'}"
 
 
 def _forget_lines(_lake: Lake, job: FinishedJob, _flags: Sequence[str]) -> Iterator[str]:
     rows = job.row.counts["audit_events"]
-    yield f"Replaced the principal in {rows:,} audit events" if rows else "No audit event names the principal"
+    yield f"Replaced the principal in {counted(rows, 'audit event')}" if rows else "No audit event names the principal"
 
 
 _LINES: dict[str, Callable[[Lake, FinishedJob, Sequence[str]], Iterator[str]]] = {
@@ -199,17 +216,17 @@ def _rate(records: int, job: FinishedJob) -> str:
     return f" ({records / job.seconds:,.0f} per second)" if records >= MIN_RATED_RECORDS else ""
 
 
-def _count_lines(counts: dict[str, int]) -> Iterator[str]:
+def _count_lines(counts: Mapping[_Noun, int]) -> Iterator[str]:
     for name, count in counts.items():
         if count:
-            yield f"{count:>14,} {name}"
+            yield f"{count:>14,} {noun(count, *name)}"
 
 
 def _print_changed_groups(console: Console, changed: RunChanges, ingested: Sequence[int], flags: Sequence[str]) -> None:
     """Print the groups with the most commits in the log records that the runs read."""
     listed = changed.most.num_rows
     which = f"the {listed} with the most commits" if listed < changed.groups else "all of them"
-    console.print(Text(f"\nThis run changed {changed.groups:,} groups; {which}:"))
+    console.print(Text(f"\nThis run changed {counted(changed.groups, 'group')}; {which}:"))
     write(changed.most, "table", _CHANGED_SHOWN)
     if listed < changed.groups:
         numbers = ", ".join(map(str, ingested))

@@ -8,6 +8,7 @@ import pyarrow as pa
 from offsetlake.cli.output import write, write_line
 from offsetlake.lake.plans import MaintainPlan
 from offsetlake.pipeline.maintain.job import Preview
+from offsetlake.util.amounts import counted
 from offsetlake.util.times import to_iso
 
 
@@ -21,11 +22,12 @@ def print_preview(preview: Preview, log: Path | None) -> None:
         write_line(line)
     if preview.without_steps:
         write_line(
-            f"{preview.without_steps:,} commits that an older version ingested would be compared for the audits."
+            f"{counted(preview.without_steps, 'commit')} that an older version ingested would be compared for "
+            "the audits."
         )
     write_line(
-        f"{sum(preview.compacted.values()):,} small files of the tables would be compacted, and "
-        f"{sum(preview.removed.values()):,} unreferenced files vacuumed:"
+        f"{counted(sum(preview.compacted.values()), 'small file')} of the tables would be compacted, and "
+        f"{counted(sum(preview.removed.values()), 'unreferenced file')} vacuumed:"
     )
     for table, small in preview.compacted.items():
         if small or preview.removed[table]:
@@ -44,8 +46,8 @@ def _dropped_lines(dropped: MaintainPlan) -> Iterator[str]:
 
 def segments_text(count: int, size: int) -> str:
     """Return a number of segments and their size in bytes as text."""
-    megabytes = f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size:,} bytes"
-    return f"{count:,} segment{'' if count == 1 else 's'} ({megabytes})"
+    megabytes = f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{counted(size, 'byte')}"
+    return f"{counted(count, 'segment')} ({megabytes})"
 
 
 def _print_cuts(preview: Preview, log: Path) -> None:
@@ -68,5 +70,6 @@ def _print_cuts(preview: Preview, log: Path) -> None:
         write(pa.Table.from_pylist(rows), "table")
     if len(preview.cuts) > len(rows):
         write_line(
-            f"{len(preview.cuts) - len(rows):,} log partitions have only an active segment, which is never deleted."
+            f"{counted(len(preview.cuts) - len(rows), 'log partition has', 'log partitions have')} only an "
+            "active segment, which is never deleted."
         )

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from offsetlake.cli.tables import Column, Layout, cell_len, fit
 from offsetlake.errors import OffsetlakeError
+from offsetlake.util.amounts import noun
 from offsetlake.util.columns import in_milliseconds, is_time
 from offsetlake.util.escaping import (
     csv_text,
@@ -73,7 +74,9 @@ def write(
             _write_table(rows, shown or dict.fromkeys(rows.column_names, DEFAULT_IMPORTANCE), out)
     more = (answer.num_rows if total is None else total) - rows.num_rows
     if style == "table" and more > 0:
-        write_note(f"{ellipsis(encoding_of(sys.stderr))} and {more:,} more rows: use --limit 0 to write all.")
+        write_note(
+            f"{ellipsis(encoding_of(sys.stderr))} and {more:,} more {noun(more, 'row')}: use --limit 0 to write all."
+        )
 
 
 def max_rows(limit: int | None, style: str) -> int | None:

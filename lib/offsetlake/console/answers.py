@@ -10,10 +10,20 @@ import pyarrow as pa
 from offsetlake.console.access import Visitor
 from offsetlake.console.answer_cache import AnswerCache
 from offsetlake.console.answer_cache import Key as CacheKey
-from offsetlake.console.background import Compressed, computed, listed_groups, listed_groups_at
+from offsetlake.console.background import (
+    Compressed,
+    computed,
+    lag_for_people,
+    lag_of_group,
+    listed_groups,
+    listed_groups_at,
+    with_lag,
+)
 from offsetlake.console.page_lake import PageLake
 from offsetlake.console.state import PAGE_ROWS, PageState
+from offsetlake.errors import NotInLake, OffsetlakeError
 from offsetlake.lake.definitions import LAKE_VERSION
+from offsetlake.lake.files import active_files
 from offsetlake.lake.history_files import ALL_RUNS, history_files
 from offsetlake.lake.lake import Lake
 from offsetlake.location.locate import LakeLocation
@@ -40,10 +50,23 @@ from offsetlake.util.times import now_ms
 MAX_NOTABLE = 20
 MAX_FOUND = 8
 MAX_LISTED = 500
+_NO_LAGS = pa.table({"group_id": pa.array([], pa.string())})
+_SORTED_BY = {"lag": "most", "status": "place"}
+"""The columns of `with_lag` by which groups are sorted."""
+
 _DECIDING = ("offset_commits", "transaction_markers", "alterations", "tombstones")
 _MAX_SHARED_RECORDS = 1 << 18  # of a group; their changes take about 5 MB
 
 T = TypeVar("T")
+
+
+class ListedGroups(NamedTuple):
+    """One page of groups, the number of all groups, whether the lags are computed, and why they cannot be."""
+
+    rows: pa.Table
+    total: int
+    has_lags: bool
+    lag_problem: str
 
 
 class BeforeChange(NamedTuple):
@@ -69,13 +92,15 @@ class Answers:
         self.cache = AnswerCache()
         self._timelines, self._names, self._reading = Timelines(), Names(), threading.Lock()
 
-    def groups(self, state: PageState, visitor: Visitor) -> tuple[pa.Table, int] | None:
-        """Return one page of `listed_groups` that a visitor sees, and the number of groups on all pages.
+    def groups(self, state: PageState, visitor: Visitor) -> ListedGroups | None:
+        """Return one page of `listed_groups` that a visitor sees; None if the answer is still being computed.
 
-        With two instants, the groups that differ between them, with the columns of `diff_by_group`. None if the answer
-        is still being computed.
+        With two instants, the groups that differ between them, with the columns of `diff_by_group`. The newest state
+        has the columns of `with_lag`, if log end offsets are recorded, as soon as the lags are computed; until then,
+        groups that are to be sorted by lag are in the order of their names.
         """
         lake, at_ms, span = self.open(), state.at_ms, state.span_ms
+        lags, problem = (_NO_LAGS, "") if at_ms is not None else self._lags_of_page(self.lags)
         self._prepare(lake)
         if span is not None:
             rows = self._later(self._until(lake, "diff", *span), diff_by_group, *span)
@@ -90,8 +115,39 @@ class Answers:
             found = selected(rows, state.pattern, visitor.visible)
         else:
             sort = "" if state.sort == "group_id" else state.sort  # the groups are in this order
+            if (column := sort.removeprefix("-")) in _SORTED_BY:
+                sort = sort.replace(column, _SORTED_BY[column]) if lags is not None and lags.num_rows else ""
+                rows = with_lag(rows, lags) if sort else rows
             found = selected(rows, state.pattern, visitor.visible, state.state, sort)
-        return rows.take(found.slice((state.page - 1) * PAGE_ROWS, PAGE_ROWS)), len(found)
+        rows = rows.take(found.slice((state.page - 1) * PAGE_ROWS, PAGE_ROWS))
+        if lags is not None and lags.num_rows and "lag" not in rows.column_names:
+            rows = with_lag(rows, lags)
+        return ListedGroups(rows, len(found), lags is not None, problem)
+
+    @staticmethod
+    def _lags_of_page(read: Callable[[], pa.Table | None]) -> tuple[pa.Table | None, str]:
+        """Return lags for a page that is shown without them if they cannot be computed, and why they cannot."""
+        try:
+            return read(), ""
+        except NotInLake:  # nothing is committed or assigned
+            return _NO_LAGS, ""
+        except OffsetlakeError as error:
+            return _NO_LAGS, str(error)
+
+    def lags(self) -> pa.Table | None:
+        """Return the rows of `lag_for_people`, none without recorded log ends; None while they are computed."""
+        if not active_files(self.open(), "log_ends"):
+            return _NO_LAGS
+        return self.later("lag", ("log_ends", "runs"), lag_for_people)
+
+    def group_lag(self, state: PageState, visitor: Visitor) -> tuple[pa.Table | None, str]:
+        """Return the rows of `lag_of_group`, None while they are computed; and why they cannot be computed."""
+        lake = self.open()
+        self._check_visible(lake, state, visitor)
+        if not active_files(lake, "log_ends"):
+            return _NO_LAGS, ""
+        key = ("lag of", state.group, *lake.versions("log_ends", "runs").values())
+        return self._lags_of_page(lambda: self._later(key, lag_of_group, state.group))
 
     def _prepare(self, lake: Lake) -> None:
         """Begin to read what the first page of a group needs: the log partitions of all groups."""
@@ -174,6 +230,12 @@ class Answers:
             "members", state, visitor,
             lambda lake: group_now(lake, state.group) if until_ms is None else group_at(lake, state.group, until_ms),
         )  # fmt: skip
+
+    def is_share_group(self, group_id: str) -> bool:
+        """Check whether a group is a share group in the newest state."""
+        lake = self.open()
+        group: Row | None = self.cache.run(lambda: group_now(lake, group_id)[0])
+        return group is not None and group["group_type"] == "share"
 
     def expiry(self, offsets: pa.Table, group: Row | None, policy: RetentionPolicy) -> pa.Table:
         """Return when offsets of a group, and of its row `group`, expire with a policy, by the newest state."""

@@ -8,6 +8,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from offsetlake.console.access import Gate, SignInRequired, is_same_origin
@@ -16,7 +17,7 @@ from offsetlake.console.changing.workbench import Workbench
 from offsetlake.console.dashboard import DASHBOARD
 from offsetlake.console.hosts import is_local
 from offsetlake.console.page_lake import OPENED
-from offsetlake.console.pages import as_sentence, render
+from offsetlake.console.pages import NOT_COMPRESSED, PATH, as_sentence, render
 from offsetlake.console.routes import (
     changes,
     groups,
@@ -33,7 +34,7 @@ from offsetlake.console.routes import (
 )
 from offsetlake.console.routes.parameters import RelativeTime
 from offsetlake.console.state import BASE, PageState, at_base
-from offsetlake.errors import BadRequest, OffsetlakeError
+from offsetlake.errors import BadRequest, NotInLake, OffsetlakeError
 from offsetlake.lake.data_files import FILE_ERRORS, damage_behind
 from offsetlake.location.locate import LakeLocation
 from offsetlake.rules.policy import RetentionPolicy
@@ -73,7 +74,7 @@ def application(
     groups.add_routes(app, answers, lake, policy)
     steps.add_routes(app, answers, lake, source)
     search.add_routes(app, answers, lake)
-    changes.add_routes(app, bench, source)
+    changes.add_routes(app, answers, bench, source)
     what_if.add_routes(app, answers, lake, policy, source)
     lake_pages.add_routes(app, answers, lake)
     review.add_routes(app, answers, lake, bench)
@@ -90,7 +91,7 @@ def checked(app: FastAPI, gate: Gate, dashboard: str = "") -> ASGIApp:
     app.state.gate = gate
     app.add_exception_handler(SignInRequired, _to_sign_in)
     app.add_exception_handler(RelativeTime, lambda _request, error: RedirectResponse(str(error), 303))
-    app.add_exception_handler(OffsetlakeError, _handle(lambda error: 400 if isinstance(error, BadRequest) else 503))
+    app.add_exception_handler(OffsetlakeError, _handle(_status))
     for kind in FILE_ERRORS:
         app.add_exception_handler(kind, _handle_damage)
     app.add_exception_handler(RequestValidationError, _handle(lambda _error: 400))
@@ -99,7 +100,7 @@ def checked(app: FastAPI, gate: Gate, dashboard: str = "") -> ASGIApp:
 
 
 class CheckedRequests:
-    """Passes on requests to this host from pages of this host, and adds missing security headers to every response.
+    """Passes on requests to this host from pages of this host; compresses responses, and adds missing security headers.
 
     Without credentials the Host header must be local, which prevents DNS rebinding: a foreign page in a browser on this
     machine could otherwise read the console. With credentials, such a page has no session.
@@ -107,6 +108,7 @@ class CheckedRequests:
 
     def __init__(self, app: FastAPI, dashboard: str, *, only_local: bool) -> None:
         self.app, self._dashboard, self._only_local = app, dashboard, only_local
+        self._compressed = GZipMiddleware(app, _MIN_COMPRESSED_BYTES, _COMPRESSION)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -116,20 +118,24 @@ class CheckedRequests:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
+                if headers.get("content-encoding") == NOT_COMPRESSED:
+                    del headers["content-encoding"]
             await send(message)
 
-        requested, app = Headers(scope=scope), self.app
+        requested, app = Headers(scope=scope), self._compressed
         BASE.set(scope.get("root_path", ""))
+        PATH.set(scope["path"].removeprefix(scope.get("root_path", "")))
         DASHBOARD.set(self._dashboard)
         OPENED.set({} if scope["method"] in _SAFE_METHODS else None)
         if self._only_local and not is_local(requested.get("host", "")):
             await _MISDIRECTED(scope, receive, send_with_headers)
         elif scope["method"] not in _SAFE_METHODS and not is_same_origin(requested):
             await _CROSS_ORIGIN(scope, receive, send_with_headers)
-        else:
-            await app(scope, receive, send_with_headers)
+        else:  # the server omits the body of the response to HEAD
+            await app({**scope, "method": "GET"} if scope["method"] == "HEAD" else scope, receive, send_with_headers)
 
 
+_MIN_COMPRESSED_BYTES, _COMPRESSION = 1000, 4
 _SAFE_METHODS = {"GET", "HEAD"}
 _MISDIRECTED = Response("The Host header must be localhost, 127.0.0.1 or [::1].\n", 421, media_type="text/plain")
 _CROSS_ORIGIN = Response("Forms of other sites are refused.\n", 403, media_type="text/plain")
@@ -159,6 +165,13 @@ def _handle_damage(request: Request, error: Exception) -> Response:
     return _handle(lambda _error: 503)(request, found)
 
 
+def _status(error: Exception) -> int:
+    """Return the status of an error that the user can act on."""
+    if isinstance(error, NotInLake):
+        return 404
+    return 400 if isinstance(error, BadRequest) else 503
+
+
 def _handle(status: Callable[[Exception], int]) -> Callable[[Request, Exception], Response]:
     """Return a handler that shows the message of an error as a page."""
 
@@ -167,7 +180,7 @@ def _handle(status: Callable[[Exception], int]) -> Callable[[Request, Exception]
         message = error.detail if isinstance(error, HTTPException) else str(error)
         if isinstance(error, RequestValidationError):
             message = "; ".join(f"Invalid parameter {item['loc'][-1]}: {item['msg']}" for item in error.errors())
-        elif code == 404:
+        elif isinstance(error, HTTPException) and code == 404:
             message = f"The page {_path_and_query(request)} does not exist."
         return HTMLResponse(render("error.html", state=PageState(), message=as_sentence(message)), code)
 

@@ -3,10 +3,12 @@
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from glob import escape
 from multiprocessing.connection import Connection
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from offsetlake.console import forked
 from offsetlake.lake.foreign.guard import open_verified
@@ -17,7 +19,7 @@ from offsetlake.location.locate import LakeLocation
 from offsetlake.queries import questions
 from offsetlake.queries.audits import audit
 from offsetlake.queries.history.as_of import groups_as_of
-from offsetlake.queries.lag import behind, lag_by_group, shown_status
+from offsetlake.queries.lag import NoOffset, behind, lag_by_group, lag_of_partitions, shown_status
 from offsetlake.util.columns import encoded
 
 COMMITTERS = "commit_rate"
@@ -94,6 +96,29 @@ def listed_groups(lake: Lake) -> pa.Table:
 def listed_groups_at(lake: Lake, instant_ms: int) -> pa.Table:
     """Return what `listed_groups` would have returned at an instant."""
     return encoded(groups_as_of(lake, instant_ms, columns=[*_LISTED][:-1]), _LISTED)
+
+
+def lag_of_group(lake: Lake, group_id: str) -> pa.Table:
+    """Return `lag_of_partitions` of a group, with the lag in time in the column `behind`; no rows if it has none."""
+    if newest_asked(lake) is None:
+        return pa.table({"group_id": pa.array([], pa.string())})
+    try:
+        rows = lag_of_partitions(lake, escape(group_id))
+    except NoOffset:
+        return pa.table({"group_id": pa.array([], pa.string())})
+    return rows.append_column("behind", pa.array(behind(rows), pa.string()))
+
+
+def with_lag(groups: pa.Table, lags: pa.Table) -> pa.Table:
+    """Return groups with their lags, rows of `lag_for_people`, which are null where there are none.
+
+    Further columns are `place`, that of the group among all, the worst first; and `most`, the lag for sorting: at most.
+    """
+    place = pc.index_in(groups["group_id"], value_set=lags["group_id"].combine_chunks())
+    for name in ("status", "lag", "lag_at_most", "behind"):
+        groups = groups.append_column(name, lags[name].take(place))
+    groups = groups.append_column("most", pc.coalesce(groups["lag_at_most"], groups["lag"]))
+    return groups.append_column("place", place)
 
 
 def committers(lake: Lake) -> pa.Table:

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
-from typing import Any
+from typing import Any, NamedTuple
 
 from offsetlake.errors import NotEnoughMemory, OffsetlakeError
 from offsetlake.lake.data_files import naming_damage
@@ -27,6 +27,8 @@ _PROCESSES = multiprocessing.get_context("forkserver")
 _MAX_SECONDS = 1800
 
 Request = Mapping[str, Any]
+Announce = Callable[[str], None]
+"""Called with a description of each step before it starts."""
 Target = Callable[[Request, Connection], None]
 
 
@@ -46,10 +48,23 @@ def start(target: Target, request: Request) -> tuple[ForkServerProcess, Connecti
     return process, receiving
 
 
-def receive(receiving: Connection) -> Any:
+class _Step(NamedTuple):
+    """A message of a process before its answer: what it does from now on."""
+
+    text: str
+
+
+def announcing(sending: Connection) -> Announce:
+    """Return a function with which a process tells the one that waits for its answer what it does."""
+    return lambda text: sending.send(_Step(text))
+
+
+def receive(receiving: Connection, announce: Announce = lambda _: None) -> Any:
     """Return the answer of a process, or the OffsetlakeError that it ended with; None if it ends without either."""
     with receiving, contextlib.suppress(EOFError):
-        return receiving.recv()
+        while isinstance(found := receiving.recv(), _Step):
+            announce(found.text)
+        return found
     return None
 
 
@@ -97,7 +112,9 @@ class _Turns:
 _TURNS = _Turns()
 
 
-def run_in_background(target: Target, request: Request, too_large: str, *, is_awaited: bool) -> Any:
+def run_in_background(
+    target: Target, request: Request, too_large: str, *, is_awaited: bool, announce: Announce = lambda _: None
+) -> Any:
     """Return the answer of a process that leaves the CPUs to this one; raises what `checked` raises.
 
     One such process runs at a time. One that no visitor awaits is started again after those that are awaited.
@@ -108,7 +125,7 @@ def run_in_background(target: Target, request: Request, too_large: str, *, is_aw
             process, receiving = start(target, {**request, **fields})
             if not is_awaited:
                 _TURNS.may_end(process)
-            found = receive(receiving)
+            found = receive(receiving, announce)
             process.join()
             was_ended = not is_awaited and found is None and process.exitcode == -signal.SIGKILL and _TURNS.is_needed()
         if not was_ended:

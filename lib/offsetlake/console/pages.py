@@ -1,6 +1,7 @@
 """Renders the pages of the console from templates, which escape all texts."""
 
 import re
+from contextvars import ContextVar
 from functools import cache
 
 from fastapi.responses import HTMLResponse
@@ -8,21 +9,39 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from offsetlake.console.access import VISITOR
-from offsetlake.console.changing.forms import KINDS
+from offsetlake.console.changing.forms import KINDS, KINDS_OF_SHARE
 from offsetlake.console.dashboard import dashboard
 from offsetlake.console.state import BASE, REJECTED, PageState, cluster
-from offsetlake.console.words import effect, expires, headline
+from offsetlake.console.words import effect, expires, headline, tone
+from offsetlake.queries.lag import shown_lag
 from offsetlake.util.escaping import visible
 from offsetlake.util.times import to_iso
 
 NAVIGATION = (
-    ("/", "Groups"), ("/attention", "Attention"), ("/share", "Share groups"), ("/lag", "Lag"),
-    ("/committers", "Busiest"), ("/review", "Review"), ("/what-if", "What-if"), ("/runs", "Runs"),
-    ("/checks", "Checks"), ("/quarantine", "Quarantine"), ("/report", "Report"), ("/sql", "SQL"),
-)  # fmt: skip
-"""The paths of the pages that every page links to, with their titles."""
+    ("Now", (("/", "Groups"), ("/lag", "Lag"), ("/attention", "Attention"), ("/share", "Share groups"))),
+    ("Decide", (("/review", "Review"), ("/what-if", "What-if"))),
+    ("Look back", (("/runs", "Runs"), ("/committers", "Busiest"), ("/quarantine", "Quarantine"))),
+    ("Whole lake", (("/report", "Report"), ("/checks", "Checks"), ("/sql", "SQL"))),
+)
+"""The paths of the pages that every page links to, with their titles, in groups."""
+
+_PARTS = {"/group": "/", "/partition": "/", "/step": "/", "/topic": "/", "/client": "/", "/share-group": "/share"}
+"""The page in the navigation that a page belongs to."""
+
+PATH: ContextVar[str] = ContextVar("path", default="")
+"""The path of the page that is requested, below `BASE`."""
 
 
+def current_page() -> str:
+    """Return the path of the page in the navigation that is shown; empty for others."""
+    return _PARTS.get(PATH.get(), PATH.get())
+
+
+NOT_COMPRESSED = "identity"
+"""The encoding of responses that must not be compressed: the length of a compressed page that contains a secret and
+what others can put into its address reveals the secret (BREACH)."""
+
+_FIELD_OF_FORMS = 'name="form_token"'
 _CODE = re.compile("`([^`]+)`")
 _OPTION = re.compile(r"(?<!\S)(--[\w-]+=?)")
 
@@ -42,6 +61,8 @@ def page_response(
     """
     headers = {} if again_after is None else {"Retry-After": str(again_after)}
     page = render(template, state=state, command=command, again_after=again_after, **values)
+    if _FIELD_OF_FORMS in page:
+        headers["Content-Encoding"] = NOT_COMPRESSED
     return HTMLResponse(page, 400 if REJECTED.get() else 200, headers)
 
 
@@ -60,16 +81,20 @@ def _environment() -> Environment:
     environment.filters["options"] = _options
     environment.filters["number"] = lambda value: "" if value is None else f"{value:,}"
     environment.filters["time"] = lambda value: "" if value is None else to_iso(value)
+    environment.filters["tone"] = tone
+    environment.globals["shown_lag"] = shown_lag
     environment.globals["effect"] = effect
     environment.globals["headline"] = headline
     environment.globals["expires"] = expires
     environment.globals["navigation"] = NAVIGATION
+    environment.globals["current_page"] = current_page
     environment.globals["base"] = BASE.get
     environment.globals["cluster"] = cluster
     environment.globals["dashboard"] = dashboard
     environment.globals["rejected"] = REJECTED.get
     environment.globals["visitor"] = VISITOR.get
     environment.globals["change_kinds"] = KINDS
+    environment.globals["change_kinds_of_share"] = KINDS_OF_SHARE
     return environment
 
 

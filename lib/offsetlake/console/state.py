@@ -14,7 +14,7 @@ from offsetlake.queries.questions import check_state
 from offsetlake.util.times import to_iso, to_ms
 
 PAGE_ROWS = 100
-SORTS = ("group_id", "state", "member_count", "offsets")
+SORTS = ("group_id", "state", "status", "lag", "member_count", "offsets")
 _MAX_PAGE = 10**9
 _WILDCARDS = frozenset("*?[")
 _LAKE_OPTIONS = ("--lake", "--config", "--fleet", "--cluster")

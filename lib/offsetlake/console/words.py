@@ -4,12 +4,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from offsetlake.queries.exploring.step import Step
+from offsetlake.util.amounts import counted
 
 Row = Mapping[str, Any]
 
 _TOOL = (
     "The group had had members, but had none when this commit was made. So it was not made by a member, but by a tool "
     "such as kafka-consumer-groups, or by a consumer that assigns its partitions itself."
+)
+_BACK_WITHOUT_MEMBERS = (
+    "The offset was set back. No run of offsetlake did that, and the log has no record of a member of the group. So it "
+    "was done by a tool such as kafka-consumer-groups, or by a client that assigns its partitions itself."
 )
 _MEANINGS = {
     "rewind": "The offset was set back. No run of offsetlake did that, and the group was not known to be empty, as it "
@@ -25,6 +30,14 @@ _MEANINGS = {
 }
 
 
+_TONES = {
+    "good": ("OK", "Stable", "done", "emitted", "met"),
+    "busy": ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "NotReady", "planned"),
+    "warn": ("NO_COMMIT", "WARN", "STOP", "STALL", "REWIND", "Unknown", "nothing to check"),
+    "bad": ("DELETED_BEFORE_READ", "BEYOND_END", "refused", "failed", "not met"),
+}
+"""How states and statuses are shown, by the tone of their colour; others are neutral."""
+
 _KEPT = {
     "no_group": "kept: the group was deleted",
     "share_group": "kept: share group",
@@ -39,6 +52,11 @@ _CLOCKS = {
 }
 
 
+def tone(status: str | None) -> str:
+    """Return the tone of a state or status: good, busy, warn or bad, otherwise empty."""
+    return next((name for name, statuses in _TONES.items() if status in statuses), "")
+
+
 def effect(row: Row) -> str:
     """Describe what a row of `questions.history` changed, in words."""
     if row["event"] == "tombstone":
@@ -49,7 +67,7 @@ def effect(row: Row) -> str:
         return "First commit: there was no offset."
     difference = int(row["difference"])  # a decimal, because it can have 65 bits
     if difference < 0:
-        return f"Set back: {-difference:,} {_records(-difference)} read again."
+        return f"Set back: {counted(-difference, 'record is', 'records are')} read again."
     return f"Moved forward by {difference:,}." if difference else "Unchanged."
 
 
@@ -60,15 +78,15 @@ def consequence(old: int | None, new: int | None, change: str) -> str:
     if old is None:
         return f"There was no offset before: consumers continue with the record at offset {new:,}."
     if new < old:
-        return f"{old - new:,} {_records(old - new)} read again: offsets {new:,} to {old - 1:,}."
+        return f"{counted(old - new, 'record is', 'records are')} read again: offsets {new:,} to {old - 1:,}."
     if new == old:
         return "The offset is the same as before: no record is read again, and none is skipped."
     if change in {"reset", "skip ahead", "undelete"}:
-        skipped = "record is skipped" if new - old == 1 else "records are skipped"
-        return f"{new - old:,} {skipped}, unless the group had read them: offsets {old:,} to {new - 1:,}."
-    return (
-        f"{new - old:,} {'record was' if new - old == 1 else 'records were'} consumed: offsets {old:,} to {new - 1:,}."
-    )
+        return (
+            f"{counted(new - old, 'record is', 'records are')} skipped, unless the group had read them: "
+            f"offsets {old:,} to {new - 1:,}."
+        )
+    return f"{counted(new - old, 'record was', 'records were')} consumed: offsets {old:,} to {new - 1:,}."
 
 
 def headline(old: int | None, new: int | None) -> str:
@@ -107,7 +125,14 @@ def meaning(step: Step) -> str:
         rule = f" by the rule or strategy {change['decision']}" if change["decision"] else ""
         evidence = f"; basis: {change['evidence']}" if change["evidence"] else ""
         return f"Run {change['run_id']} of offsetlake ({job}) decided it{rule}{evidence}."
+    if change["change"] == "rewind" and _never_had_members(step.group):
+        return _BACK_WITHOUT_MEMBERS
     return _MEANINGS.get(change["change"], "")
+
+
+def _never_had_members(group: Row | None) -> bool:
+    """Check whether the log has no record of a member: a group that only commits has no generation either."""
+    return group is None or not (group["member_count"] or group["generation"] or group["epoch"])
 
 
 def author(step: Step) -> str:
@@ -133,8 +158,7 @@ def group_words(step: Step) -> str:
     group = step.group
     if group is None:
         return "The log had no record of its members: the group only committed."
-    members = "no members" if not group["member_count"] else f"{group['member_count']:,} members"
-    members = "1 member" if group["member_count"] == 1 else members
+    members = counted(group["member_count"], "member") if group["member_count"] else "no members"
     number = group["generation"] if group["generation"] is not None else group["epoch"]
     epoch = "" if number is None else f", in {'generation' if group['generation'] is not None else 'epoch'} {number:,}"
     return f"{group['state']} with {members}{epoch} ({group['group_type']} protocol)."
@@ -147,7 +171,3 @@ def expires(row: Row | None) -> str:
     if row["kept_by"] is not None:
         return _KEPT[row["kept_by"]]
     return _CLOCKS[row["clock"]]
-
-
-def _records(count: int) -> str:
-    return "record is" if count == 1 else "records are"

@@ -19,6 +19,7 @@ from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.expire.rejecting import JOB
 from offsetlake.queries.review import hanging_transactions, incomplete_commits, orphans
+from offsetlake.util.amounts import noun
 from offsetlake.util.row_codes import among
 
 _FILE = "dismissals.json"
@@ -104,7 +105,7 @@ def dismiss(lake: Lake, subject: str, selected: pa.Table, requester: str, say: C
         existing = rows.select(key.names).cast(key) if rows.num_rows else key.empty_table()
         missing = int((~among(selected, existing, key.names)).sum())
         if missing:
-            raise BadRequest(f"{missing:,} of the selected rows are not listed any more.")
+            raise BadRequest(f"{missing:,} of the selected rows {noun(missing, 'is', 'are')} not listed any more.")
         left = {*_keys(key, existing)}
         kept = [row for row in dismissed(lake).to_pylist() if row["subject"] != subject or row["key"] in left]
         known = {(row["subject"], row["key"]) for row in kept}
@@ -124,7 +125,7 @@ def readmit(lake: Lake, selected: pa.Table, say: Callable[[str], None]) -> pa.Ta
         taken = among(every, selected, names)
         missing = selected.num_rows - int(taken.sum())
         if missing > 0:
-            raise BadRequest(f"{missing:,} of the selected rows are not rejected any more.")
+            raise BadRequest(f"{missing:,} of the selected rows {noun(missing, 'is', 'are')} not rejected any more.")
         return _record(lake, every.filter(pa.array(~taken)).to_pylist(), int(taken.sum()))
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.runs import BY_HAND, RESUMED, requesters
 from offsetlake.queries.run_changes import UNFINISHED, list_runs
+from offsetlake.util.amounts import counted, noun
 from offsetlake.util.times import about, to_duration
 
 _ORDER = {"ingest": 0, "compact": 1, "expire": 2, **dict.fromkeys(BY_HAND, 2), "emit": 3}
@@ -134,8 +135,8 @@ def _problems(run: _Run, lost: int) -> Iterator[str]:
     if RESUMED in run["notes"]:
         yield f"{job} was interrupted, and finished later"
     if quarantined := counts.get("quarantine", 0):
-        yield f"{job} quarantined {quarantined:,} records"
+        yield f"{job} quarantined {counted(quarantined, 'record')}"
     if lost:
-        yield f"{lost:,} log offsets were deleted before {job} read them"
+        yield f"{counted(lost, 'log offset was', 'log offsets were')} deleted before {job} read them"
     if refused := counts.get("refused", 0):
-        yield f"{refused:,} decisions of {job} were refused"
+        yield f"{counted(refused, 'decision')} of {job} {noun(refused, 'was', 'were')} refused"

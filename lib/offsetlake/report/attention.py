@@ -13,6 +13,7 @@ from offsetlake.report.page import Row, Section
 from offsetlake.report.scope import Scope
 from offsetlake.report.words import count, duration, instant, shortened
 from offsetlake.rules.lag.consumer_status import ALARMS
+from offsetlake.util.amounts import counted, noun
 from offsetlake.util.times import to_duration, to_iso
 
 HANGING_AFTER_MS = 15 * 60_000
@@ -40,7 +41,7 @@ def attention(scope: Scope, busiest: numbers.BusiestGroups, lags: pa.Table | Non
     ]
     groups = busiest.groups
     checked, total = groups.num_rows, groups["groups"][0].as_py() if groups.num_rows else 0
-    limit = f" Single commits are checked only for the {checked:,} of {total:,} groups with the most commits."
+    limit = f" Single commits are checked only for the {checked:,} of {counted(total, 'group')} with the most commits."
     text = "Check these first. Each command lists all results." if problems else "No problems were found."
     rows, names = [row for row, _ in problems], [name for _, name in problems]
     return Section("What needs attention", text + (limit if checked < total else ""), rows, groups=names)
@@ -53,7 +54,7 @@ def _commit_problems(scope: Scope, busiest: numbers.BusiestGroups) -> Iterator[_
         yield _row(
             "unexplained regressions",
             row,
-            f"{_key(row)}: {count(int(row['records_again']))} records read again",
+            f"{_key(row)}: {_records(int(row['records_again']))} read again",
             scope.command("audit", "regressions", *since),
         )
     row = numbers.worst(scope, "changes", candidates.with_possible_resets(scope, busiest), "change = 'reset'")
@@ -67,7 +68,7 @@ def _commit_problems(scope: Scope, busiest: numbers.BusiestGroups) -> Iterator[_
         )
     row = numbers.worst(scope, "double_writers", busiest)
     if row:
-        commits = "1 conflicting commit" if row["turns"] == 1 else f"{row['turns']:,} conflicting commits"
+        commits = counted(row["turns"], "conflicting commit")
         yield _row(
             "offsets with two writers",
             row,
@@ -76,11 +77,10 @@ def _commit_problems(scope: Scope, busiest: numbers.BusiestGroups) -> Iterator[_
         )
     row = numbers.worst(scope, "stalled_partitions", candidates.with_lag_to_another_group(scope, busiest))
     if row:
-        lag = count(int(row["known_behind"]))
         yield _row(
             "stalled offsets",
             row,
-            f"{_key(row)}: lag of at least {lag} records for {duration(row['stalled_ms'])}",
+            f"{_key(row)}: lag of at least {_records(int(row['known_behind']))} for {duration(row['stalled_ms'])}",
             scope.command("audit", "stalled_partitions", *since),
         )
 
@@ -92,7 +92,9 @@ def _lag_alarms(scope: Scope, lags: pa.Table | None) -> Iterator[_Problem]:
     if alarms.num_rows:
         (first,) = alarms.slice(0, 1).to_pylist()
         lag = shown_lag(first["lag"], first["lag_at_most"], count)
-        worst = f"{_name(first['group_id'])}: {first['status']}, lag of {lag} records"
+        worst = (
+            f"{_name(first['group_id'])}: {first['status']}, lag of {lag} {noun(first['lag_at_most'] or 0, 'record')}"
+        )
         if first["deleted_before_read"]:
             worst += f", {count(first['deleted_before_read'])} deleted before they were read"
         yield _row("groups with a lag alarm", {**first, "matches": alarms.num_rows}, worst, scope.command("lag"))
@@ -104,7 +106,8 @@ def _state_problems(scope: Scope) -> Iterator[_Problem]:
         yield _row(
             "unused groups",
             row,
-            f"{_name(row['group_id'])}: {row['why']}, {row['offsets']:,} offsets, idle for {duration(row['idle_ms'])}",
+            f"{_name(row['group_id'])}: {row['why']}, {counted(row['offsets'], 'offset')}, idle for "
+            f"{duration(row['idle_ms'])}",
             scope.command("audit", "orphan_groups"),
         )
     transactions = numbers.transactions(scope).to_pylist()
@@ -114,7 +117,7 @@ def _state_problems(scope: Scope) -> Iterator[_Problem]:
         yield _row(
             "hanging transactions",
             {"matches": len(hanging)},
-            f"producer {hanging[0]['producer_id']}: {hanging[0]['offsets']:,} offsets pending for {age}",
+            f"producer {hanging[0]['producer_id']}: {counted(hanging[0]['offsets'], 'offset')} pending for {age}",
             scope.command("transactions", "--open-longer-than", to_duration(HANGING_AFTER_MS), by_group=False),
         )
 
@@ -126,8 +129,8 @@ def _share_problems(scope: Scope) -> Iterator[_Problem]:
         yield _row(
             "records of share groups delivered again",
             row,
-            f"{_key({**row, 'topic': topic})}: {count(row['redelivered_records'])} records, up to "
-            f"{row['max_delivery_count']} times",
+            f"{_key({**row, 'topic': topic})}: {_records(row['redelivered_records'])}, up to "
+            f"{counted(row['max_delivery_count'], 'time')}",
             scope.command("audit", "poison_records"),
         )
 
@@ -138,7 +141,11 @@ def _row(problem: str, row: dict[str, Any], worst: str, command: str) -> _Proble
 
 
 def _key(row: dict[str, Any]) -> str:
-    return f"{_name(row['group_id'])}, {_name(row['topic'])}-{row['partition']}"
+    return f"{_name(row['group_id'])}, {_name(row['topic'])}:{row['partition']}"
+
+
+def _records(number: int) -> str:
+    return f"{count(number)} {noun(number, 'record')}"
 
 
 def _name(name: str) -> str:

@@ -12,6 +12,7 @@ from offsetlake.report.charts import Bars, Lane, Lanes, Values
 from offsetlake.report.page import Row, Section
 from offsetlake.report.scope import MAX_GROUPS, Scope
 from offsetlake.report.words import count, duration, instant, share, shortened
+from offsetlake.util.amounts import counted, noun
 
 MAX_REDUNDANT_SHARE = 0.5
 """The share of redundant commits of a group above which the report gives advice."""
@@ -69,7 +70,7 @@ def progress(scope: Scope, busiest: pa.Table, steps: pa.Table) -> Section:
     for name, group_steps in _by_group(busiest, steps):
         timestamps, values = _every_step(scope, group_steps, "ahead")
         sums, decrease = np.cumsum(values), int(pc.sum(group_steps["back"]).as_py())
-        lanes.append(Lane(name, timestamps, sums, f"{count(int(sums[-1]))} records"))
+        lanes.append(Lane(name, timestamps, sums, f"{count(int(sums[-1]))} {noun(int(sums[-1]), 'record')}"))
         last_commit = instant(group_steps["newest"][-1].as_py())
         rows.append({"group": name, "progress": int(sums[-1]), "decreased by": decrease, "last commit": last_commit})
     return Section(
@@ -105,7 +106,7 @@ def worst_committers(scope: Scope, busiest: numbers.BusiestGroups) -> Section:
     first = worst[0]
     if first["redundant"] > MAX_REDUNDANT_SHARE * first["commits"]:
         advice = (
-            f"Of the {first['commits']:,} commits of {shortened(first['group_id'], _MAX_NAME_CHARACTERS)}, "
+            f"Of the {counted(first['commits'], 'commit')} of {shortened(first['group_id'], _MAX_NAME_CHARACTERS)}, "
             f"{rows[0]['share']} are redundant: let it commit less often, or only after it has read records."
         )
     else:
@@ -113,7 +114,8 @@ def worst_committers(scope: Scope, busiest: numbers.BusiestGroups) -> Section:
     return Section(
         title,
         "A redundant commit repeats the committed offset and makes the log longer. "
-        f"The {len(busiest.names):,} groups with the most commits were checked. {advice}",
+        f"{counted(len(busiest.names), 'group')} with the most commits "
+        f"{noun(len(busiest.names), 'was', 'were')} checked. {advice}",
         rows,
         Bars(
             [row["group_id"] for row in worst],

@@ -14,6 +14,7 @@ from offsetlake.report.scope import MAX_GROUPS, Scope
 from offsetlake.report.words import count, day, duration, instant, shortened
 from offsetlake.rules.lag.consumer_status import ALARMS
 from offsetlake.rules.policy import RetentionPolicy
+from offsetlake.util.amounts import noun
 
 MAX_NAMED_GROUPS = 10
 """The maximum number of groups that a sentence names."""
@@ -66,7 +67,8 @@ def lag(scope: Scope, groups: pa.Table) -> Section:
                 name,
                 timestamps,
                 values,
-                f"{group['status']}, {shown_lag(group['lag'], group['lag_at_most'], count)} records",
+                f"{group['status']}, {shown_lag(group['lag'], group['lag_at_most'], count)} "
+                f"{noun(group['lag_at_most'] or 0, 'record')}",
             )
         )
     return Section(

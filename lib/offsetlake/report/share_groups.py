@@ -10,6 +10,7 @@ from offsetlake.report.charts import Bars
 from offsetlake.report.page import Row, Section
 from offsetlake.report.scope import Scope
 from offsetlake.report.words import count, duration, shortened
+from offsetlake.util.amounts import counted, noun
 
 _STATES = ("acknowledged", "archived", "available", "acquired")
 _MAX_NAME_CHARACTERS = 40
@@ -41,8 +42,10 @@ def share_groups(scope: Scope) -> Section:
     again = worst[0]["poisoned"]
     return Section(
         title,
-        f"Records in flight by state: {worst[0]['matches']:,} of {total:,} share partitions have such records, and "
-        f"{again:,} have records that were delivered more than once. The start offset moves when the first record in "
+        f"Records in flight by state: {worst[0]['matches']:,} of {counted(total, 'share partition')} "
+        f"{noun(worst[0]['matches'], 'has', 'have')} such records, and "
+        f"{again:,} {noun(again, 'has', 'have')} records that were delivered more than once. The start offset "
+        "moves when the first record in "
         "flight is completed. Acquired records are being processed, or do not exist. "
         f"To list the records that were delivered repeatedly: {scope.command('audit', 'poison_records')}.",
         rows,
@@ -61,4 +64,4 @@ def _records(row: dict[str, Any], state: str) -> int:
 
 def _topic(row: dict[str, Any], topics: dict[str, str]) -> str:
     name = topics.get(row["topic_id"], row["topic_id"])
-    return f"{shortened(name, _MAX_NAME_CHARACTERS)}-{row['partition']}"
+    return f"{shortened(name, _MAX_NAME_CHARACTERS)}:{row['partition']}"

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.errors import BadRequest
+from offsetlake.util.amounts import counted
 
 MAX_PARTITION, MAX_OFFSET = 2**31 - 1, 2**63 - 1
 MAX_UNQUOTED_CHARACTERS = 24
@@ -120,9 +121,11 @@ def _fields(line: bytes) -> list[str]:
 
 def _row(fields: list[str], width: int, group_id: str | None) -> _Row:
     if len(fields) not in {3, 4}:
-        raise _BadLineError(f"{len(fields)} fields, expected topic,partition,offset or group,topic,partition,offset")
+        raise _BadLineError(
+            f"{counted(len(fields), 'field')}, expected topic,partition,offset or group,topic,partition,offset"
+        )
     if width not in {0, len(fields)}:
-        raise _BadLineError(f"{len(fields)} fields, but the lines before have {width}")
+        raise _BadLineError(f"{counted(len(fields), 'field')}, but the lines before have {width}")
     if len(fields) == 3:
         if group_id is None:
             raise _BadLineError("3 fields, expected group,topic,partition,offset for several groups")

@@ -1,8 +1,12 @@
 """The review of planned tombstones: the evidence, and what approving and rejecting some of them does."""
 
 import json
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -140,8 +144,28 @@ def test_the_command_of_a_decision_has_the_options_of_the_lake_alone(bench: Work
     with running(console_of(CommandContext(given), gate(allows_changes=True))) as port:
         row = boxes(get(port, "/review").text)[:1]
         _, done = submit(port, "/review", form_token(port), {"show": "tombstones", "decision": "reject", "row": row})
-    expected = ["offsetlake", "reject", "FILE", f"--lake={lake}", f"--config={given['config']}"]
-    assert shlex.split(Page(done.text).command) == expected
+    expected = ["offsetlake", "reject", "/dev/stdin", f"--lake={lake}", f"--config={given['config']}"]
+    assert shlex.split(Page(done.text).command.partition(" <<")[0]) == expected
+
+
+@pytest.mark.parametrize("decision", ["approve", "reject"])
+def test_the_command_of_a_decision_runs_as_printed(
+    bench: Workbench, original: Path, tmp_path: Path, decision: str
+) -> None:
+    """The lake and the log are put back as they were, and the command decides what the page decided."""
+    source = [f"--lake={tmp_path / 'lake'}", f"--log={tmp_path / 'log'}"]
+    with served(tmp_path / "lake", gate(allows_changes=True), bench=bench, source=source) as port:
+        row = boxes(get(port, "/review").text, offsets_only=True)[:2]
+        _, done = submit(port, "/review", form_token(port), {"show": "tombstones", "decision": decision, "row": row})
+    decided, command = planned(tmp_path), Page(done.text).command
+    assert len(decided) == OLD - 2
+    for name in ("lake", "log"):
+        shutil.rmtree(tmp_path / name)
+        shutil.copytree(original / name, tmp_path / name)
+    assert len(planned(tmp_path)) == OLD
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run(["bash", "-euc", command], env={**os.environ, "PATH": path}, check=True)
+    assert planned(tmp_path) == decided
 
 
 def test_a_log_that_cannot_be_written_is_shown_where_it_is_needed(port: int, tmp_path: Path) -> None:
@@ -227,7 +251,7 @@ def test_a_rejection_is_taken_back(port: int, tmp_path: Path) -> None:
     cycle(tmp_path)  # no table but tombstones has changed
     assert planned(tmp_path) == ["old-0", *(f"old-{n}" for n in range(2, OLD))]
     _, refused = submit(port, "/review", form_token(port), fields)
-    assert "1 of the selected tombstones are not rejected any more" in Page(refused.text).text
+    assert "1 of the selected tombstones is not rejected any more" in Page(refused.text).text
 
 
 def test_approved_orphans_are_deleted_as_cleanup_does_and_restored(port: int, tmp_path: Path, run: object) -> None:
@@ -239,7 +263,7 @@ def test_approved_orphans_are_deleted_as_cleanup_does_and_restored(port: int, tm
     assert "nothing is changed yet" in shown.text
     assert groups(tmp_path) == {"billing", *(f"old-{n}" for n in range(OLD))}
     commands = [shlex.split(command) for command in shown.command.split(" && ")]
-    outputs = [run(*words[1:-2], "--format", "json", *options(tmp_path), *words[-2:]) for words in commands]  # type: ignore[operator]
+    outputs = [run(*words[1:-1], "--format", "json", *options(tmp_path), *words[-1:]) for words in commands]  # type: ignore[operator]
     assert [code for code, _, _ in outputs] == [0, 0]
     assert len(shown.rows) == sum(len(out.splitlines()) for _, out, _ in outputs) == 4
     _, done = submit(port, f"{address}/execute", form_token(port), {})
@@ -283,7 +307,7 @@ def test_rejected_rows_of_audits_are_not_listed_until_they_change(port: int, tmp
     since = "since 2026-01-21T14:00:00.000Z"
     assert [row[:2] for row in done.rows] == [["old-0", since], ["old-1", since]]
     assert all(row[2].startswith("rejected by os:") for row in done.rows)
-    assert done.command == "offsetlake reject --of=orphans FILE"
+    assert done.command.startswith("offsetlake reject --of=orphans /dev/stdin")
     assert done.links["All kept rows"] == "/review?show=kept"
     assert boxes(get(port, "/review?show=orphans").text) == rows[2:]
     kept = Page(get(port, "/review?show=kept").text)
@@ -298,21 +322,21 @@ def test_rejected_rows_of_audits_are_not_listed_until_they_change(port: int, tmp
     assert [row[:2] for row in listed.rows] == [["old-1", since]]
     assert boxes(get(port, "/review?show=orphans").text) == rows[1:]
     again = Page(submit(port, "/review", token, back)[1].text)
-    assert "1 of the selected rows are not rejected any more" in again.text
+    assert "1 of the selected rows is not rejected any more" in again.text
     write(tmp_path / "log", [(-9 * DAY_S, "old-0", "orders", 0, 71)])
     cycle(tmp_path)
     assert len(boxes(get(port, "/review?show=orphans").text)) == OLD
     _, refused = submit(port, "/review", token, decision | {"row": rows[:1]})
-    assert "1 of the selected rows are not listed any more" in refused.text
+    assert "1 of the selected rows is not listed any more" in refused.text
     lake = ["--lake", str(tmp_path / "lake")]
     _, out, _ = run("audit", "orphan_groups", "--format", "json", *lake)  # type: ignore[operator]
     (tmp_path / "used.jsonl").write_text(out.splitlines()[0])
     code, _, errors = run("reject", "--of", "orphans", str(tmp_path / "used.jsonl"), *lake)  # type: ignore[operator]
-    assert (code, "1 rows were rejected" in errors) == (0, True)
+    assert (code, "1 row was rejected" in errors) == (0, True)
     assert [row[1] for row in Page(get(port, "/review?show=kept").text).rows] == ["old-0"], "what has ended is removed"
     assert len(boxes(get(port, "/review?show=orphans").text)) == OLD - 1
     code, _, errors = run("reject", "--of", "orphans", "--take-back", str(tmp_path / "used.jsonl"), *lake)  # type: ignore[operator]
-    assert (code, "1 rows were taken back" in errors) == (0, True)
+    assert (code, "1 row was taken back" in errors) == (0, True)
 
 
 def test_rejected_incomplete_commits_and_transactions_stay(tmp_path: Path) -> None:
@@ -380,7 +404,7 @@ def test_the_commands_make_the_same_decisions(bench: Workbench, tmp_path: Path, 
     (tmp_path / "kept.jsonl").write_text("\n".join(lines[:1]))
     (tmp_path / "approved.jsonl").write_text("\n".join(lines[1:3]))
     code, _, errors = run("reject", str(tmp_path / "kept.jsonl"), *lake)  # type: ignore[operator]
-    assert (code, "1 tombstones were withdrawn" in errors) == (0, True)
+    assert (code, "1 tombstone was withdrawn" in errors) == (0, True)
     code, out, _ = run("emit", "--only", str(tmp_path / "approved.jsonl"), *lake, "--format", "json")  # type: ignore[operator]
     assert code == 0
     assert dict(json.loads(out)["counts"])["emitted"] == 2
@@ -388,7 +412,7 @@ def test_the_commands_make_the_same_decisions(bench: Workbench, tmp_path: Path, 
     code, _, errors = run("reject", str(tmp_path / "kept.jsonl"), *lake)  # type: ignore[operator]
     assert (code, "not planned any more" in errors) == (2, True)
     code, _, errors = run("reject", "--take-back", str(tmp_path / "kept.jsonl"), *lake)  # type: ignore[operator]
-    assert (code, "1 rejections were taken back" in errors) == (0, True)
+    assert (code, "1 rejection was taken back" in errors) == (0, True)
     (tmp_path / "kept.jsonl").write_text('{"group_id": 1}\n')
     code, _, errors = run("reject", str(tmp_path / "kept.jsonl"), *lake)  # type: ignore[operator]
     assert (code, "line 1: not a row" in errors) == (2, True)

@@ -47,6 +47,7 @@ def test_numbers_by_bin_and_kind(tmp_path: Path) -> None:
     shown = Timelines().timeline(lake)
     assert shown is not None
     assert len(shown.counts["commits"]) <= MAX_BINS
+    assert (shown.first_ms, shown.last_ms) == (min(TIMES), max(TIMES))
     assert by_bin(shown, "commits") == expected(shown, TIMES)
     assert by_bin(shown, "deletions") == expected(shown, TIMES[:7])
     assert by_bin(shown, "rebalances") == expected(shown, [3_000_000])

@@ -31,8 +31,7 @@ if words[0] == "check":
     sys.stdout.write(json.dumps(row) + "\n")
     if failed:
         sys.stderr.write(
-            "error: 1 of 1 expectations failed. after_compact: keys are unique; in offsets at version 3: "
-            "group billing\n"
+            "error: 1 of 1 expectation failed. after_compact: keys are unique; in offsets at version 3: group billing\n"
         )
         sys.exit(9)
 elif "EXIT_CODE" in os.environ:

@@ -19,6 +19,7 @@ from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest, CheckFailed
 from offsetlake.lake.data_files import refuse_damaged
 from offsetlake.lake.lake import Lake
+from offsetlake.util.amounts import counted
 
 # The columns of a table for people, each with its importance (`offsetlake.cli.tables.Column`); the last one wraps.
 _SHOWN = {"suite": 3, "table": 2, "version": 4, "success": 1, "observed": 3, "expectation": 1}
@@ -97,12 +98,14 @@ def check(
     if full:
         context.note_dropped(lake)
     if empty := pc.sum(pc.equal(rows["observed"], NOTHING)).as_py():
-        write_note(f"{empty} of {rows.num_rows} expectations had no rows to check: their tables are empty")
+        write_note(f"{empty} of {counted(rows.num_rows, 'expectation')} had no rows to check: their tables are empty")
     failed = rows.filter(pc.invert(rows["success"])).to_pylist()
     if gate:
         gates.settle(lake, suites, pins, {row["suite"] for row in failed})
     if failed:
-        raise CheckFailed(f"{len(failed)} of {rows.num_rows} expectations failed. {'. '.join(map(_message, failed))}")
+        raise CheckFailed(
+            f"{len(failed)} of {counted(rows.num_rows, 'expectation')} failed. {'. '.join(map(_message, failed))}"
+        )
 
 
 def _evaluated(

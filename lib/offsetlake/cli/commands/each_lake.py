@@ -17,6 +17,7 @@ from offsetlake.cli.config import Entry
 from offsetlake.cli.fleet.processes import Outcome, for_each
 from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest, FleetFailed
+from offsetlake.util.amounts import counted
 from offsetlake.util.temporary_folders import temporary_folder
 
 P = ParamSpec("P")
@@ -70,7 +71,7 @@ def asked(
 
     with temporary_folder("offsetlake-fleet-") as folder:
         with Progress(quiet=True) as progress:
-            progress.say(f"asking {len(lakes)} lakes")
+            progress.say(f"asking {counted(len(lakes), 'lake')}")
             outcomes = for_each([*lakes], work, folder, lambda done, total: progress.advance(done, total, "lakes"))
         yield outcomes
 
@@ -188,4 +189,4 @@ def check_outcomes(outcomes: Sequence[Outcome]) -> None:
         raise FleetFailed(errors[0], exit_code)
     for error in errors:
         output.write_note(f"error: {error}")
-    raise FleetFailed(f"{len(errors)} of {len(outcomes)} lakes failed: {', '.join(failed)}.", exit_code)
+    raise FleetFailed(f"{len(errors)} of {counted(len(outcomes), 'lake')} failed: {', '.join(failed)}.", exit_code)

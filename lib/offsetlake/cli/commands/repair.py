@@ -15,6 +15,7 @@ from offsetlake.pipeline import runner
 from offsetlake.pipeline.changes import repair as job
 from offsetlake.pipeline.changes.execute import count_of
 from offsetlake.queries import questions
+from offsetlake.util.amounts import counted, noun
 from offsetlake.util.command_lines import command_line
 from offsetlake.util.times import duration_ms
 
@@ -67,14 +68,20 @@ def repair(
     refused = count_of(rows, "refused")
     repaired = rows.num_rows - refused
     write_note(
-        f"Wrote {repaired:,} offsets again, after incomplete commits." if rows.num_rows else "No commit is incomplete."
+        f"Wrote {counted(repaired, 'offset')} again, after incomplete commits."
+        if rows.num_rows
+        else "No commit is incomplete."
     )
     if hanging:
         flags = context.flags("fleet", "cluster", "lake", "config")
         words = ["transactions", "--open-longer-than", open_longer_than, *flags]
-        write_note(f"{hanging:,} transactions are open for {open_longer_than} or longer: {command_line(*words)}")
+        write_note(
+            f"{counted(hanging, 'transaction is', 'transactions are')} open for {open_longer_than} or longer: "
+            f"{command_line(*words)}"
+        )
     if refused:
         raise Refused(
-            f"{refused:,} of {rows.num_rows:,} offsets were refused: see the column reason. Run the command again to "
+            f"{refused:,} of {counted(rows.num_rows, 'offset')} {noun(refused, 'was', 'were')} refused: see the "
+            "column reason. Run the command again to "
             "retry them."
         )

@@ -1,12 +1,13 @@
 """What the decisions of a review do: each is a change that a command of `offsetlake` makes as well."""
 
+import json
 from collections.abc import Callable
 
 import pyarrow as pa
 
 from offsetlake.console.access import Visitor
 from offsetlake.console.answers import Answers
-from offsetlake.console.changing.forms import ChangeRequest, Requested
+from offsetlake.console.changing.forms import STDIN, ChangeRequest, Requested
 from offsetlake.console.changing.review import SUBJECTS, described
 from offsetlake.console.changing.workbench import Decide, Say, Work, Workbench
 from offsetlake.errors import BadRequest
@@ -20,6 +21,7 @@ from offsetlake.pipeline.emit.decisions import TOMBSTONE
 from offsetlake.pipeline.expire import rejecting
 from offsetlake.queries.review import orphans, planned_tombstones
 from offsetlake.rules.reduction import KEY
+from offsetlake.util.amounts import noun
 from offsetlake.util.row_codes import among
 from offsetlake.util.times import now_ms
 
@@ -70,35 +72,43 @@ def _approval(selected: pa.Table, log: LogAddress, requester: str | None) -> tup
     def run(lake: Lake, say: Say) -> tuple[pa.Table, int]:
         missing = int((~among(selected, planned_tombstones(lake), TOMBSTONE)).sum())
         if missing:
-            raise BadRequest(f"{missing:,} of the selected tombstones are not planned any more: select again.")
+            raise BadRequest(
+                f"{missing:,} of the selected tombstones {noun(missing, 'is', 'are')} not planned any more: "
+                "select again."
+            )
         emitted = runner.run_emit(lake.location, log, say, selected, requester).row
         rows = lake.query(f"SELECT * FROM tombstones WHERE run_id = {emitted.run_id}", "tombstones")  # noqa: S608
         rows = rows.sort_by([(name, "ascending") for name in KEY])
         return rows, emitted.run_id if emitted.counts.get("emitted") else 0
 
-    return Requested("Approved tombstones", "tombstones", "", (("emit", "--only=FILE"),), "tombstones"), run
+    commands = (("emit", f"--only={STDIN}"),)
+    return Requested("Approved tombstones", "tombstones", "", commands, "tombstones", inputs=_lines(selected)), run
 
 
 def _rejection(selected: pa.Table, principal: str) -> tuple[Requested, Decide]:
     """Return what withdraws the selected tombstones."""
-    commands = (("reject", "FILE"),)
+    commands = (("reject", STDIN),)
     decided = "The tombstones were rejected"
-    requested = Requested("Rejected tombstones", "tombstones", "", commands, "tombstones", _REJECTED, decided)
+    requested = Requested(
+        "Rejected tombstones", "tombstones", "", commands, "tombstones", _REJECTED, decided, inputs=_lines(selected)
+    )
     return requested, _without_undo(rejecting.reject, selected, principal)
 
 
 def _taking_back(selected: pa.Table, principal: str) -> tuple[Requested, Decide]:
     """Return what takes back the selected rejections."""
-    commands = (("reject", "--take-back", "FILE"),)
+    commands = (("reject", "--take-back", STDIN),)
     decided = "The rejections were taken back"
-    requested = Requested("Rejected tombstones", "tombstones", "", commands, "rejected", _TAKEN_BACK, decided)
+    requested = Requested(
+        "Rejected tombstones", "tombstones", "", commands, "rejected", _TAKEN_BACK, decided, inputs=_lines(selected)
+    )
     return requested, _without_undo(rejecting.take_back, selected, principal)
 
 
 def _keeping(show: str, selected: pa.Table, principal: str) -> tuple[Requested, Decide]:
     """Return what rejects selected rows of an audit, as `offsetlake reject --of` does."""
-    commands, decided = (("reject", f"--of={show}", "FILE"),), "The rows were rejected"
-    requested = Requested(SUBJECTS[show].title, "", "", commands, show, _KEPT, decided, "kept")
+    commands, decided = (("reject", f"--of={show}", STDIN),), "The rows were rejected"
+    requested = Requested(SUBJECTS[show].title, "", "", commands, show, _KEPT, decided, "kept", _lines(selected))
 
     def run(lake: Lake, say: Say) -> tuple[pa.Table, int]:
         dismissals.dismiss(Lake.create(lake.location), show, selected, principal, say)
@@ -110,15 +120,30 @@ def _keeping(show: str, selected: pa.Table, principal: str) -> tuple[Requested, 
 def _listing_again(selected: pa.Table, principal: str) -> tuple[Requested, Decide]:
     """Return what takes back selected rejections of rows of audits, as `offsetlake reject --of --take-back` does."""
     subjects = sorted({*selected["subject"].to_pylist()})
-    commands = tuple(("reject", f"--of={subject}", "--take-back", "FILE") for subject in subjects)
+    commands = tuple(("reject", f"--of={subject}", "--take-back", STDIN) for subject in subjects)
+    inputs = tuple(_lines_of_kept(selected, subject) for subject in subjects)
     decided = "The rejections were taken back"
-    requested = Requested(SUBJECTS["kept"].title, "", "", commands, "kept", _LISTED, decided, "kept")
+    requested = Requested(SUBJECTS["kept"].title, "", "", commands, "kept", _LISTED, decided, "kept", inputs)
 
     def run(lake: Lake, say: Say) -> tuple[pa.Table, int]:
         dismissals.readmit(Lake.create(lake.location), selected, say)
         return _decided(selected, f"rejection taken back by {principal}"), 0
 
     return requested, run
+
+
+def _lines(selected: pa.Table) -> tuple[str, ...]:
+    """Return the rows as the commands of decisions read them: a line of JSON for each."""
+    return ("\n".join(map(json.dumps, selected.to_pylist())),)
+
+
+def _lines_of_kept(selected: pa.Table, subject: str) -> str:
+    """Return the kept rows of an audit as lines of JSON with the columns of its key."""
+    rows = zip(selected["subject"].to_pylist(), selected["key"].to_pylist(), strict=True)
+    names = dismissals.SUBJECTS[subject].key.names
+    return "\n".join(
+        json.dumps(dict(zip(names, json.loads(key), strict=True))) for name, key in rows if name == subject
+    )
 
 
 def _decided(rows: pa.Table, reason: str) -> pa.Table:

@@ -27,6 +27,12 @@ KINDS: Mapping[str, str] = {
 }
 """The forms with their titles."""
 
+KINDS_OF_SHARE: Mapping[str, str] = {"restore": "Return to earlier start offsets", "cleanup": "Delete"}
+"""Those of share groups, which have start offsets instead of committed ones."""
+
+STDIN = "/dev/stdin"
+"""The file from which commands read rows that pages print below them."""
+
 UNDO = "undo"
 STRATEGIES: Mapping[str, str] = {
     "to_offset": "to an offset",
@@ -55,6 +61,7 @@ class Requested:
     | table | The table of its rows: `tombstones` or `alterations`; empty for rows of audits. |
     | group | The only group that it changes; empty for changes of several groups, which the visitor administers. |
     | commands | For each command that does the same together: the words after `offsetlake`, without the lake and the log. |
+    | inputs | For each of these commands, the lines that it reads from STDIN; empty for none. |
     | review | The list of the review that it comes from; empty for a form. |
     | no_undo | Why no undo of the run is planned; empty if one is. |
     | decided | What was decided, as the heading of the result, if that changes no offset; otherwise empty. |
@@ -69,6 +76,7 @@ class Requested:
     no_undo: str = ""
     decided: str = ""
     decisions: str = "rejected"
+    inputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,10 +112,9 @@ SUBJECTS: Mapping[str, Subject] = {
 """The lists by their names in addresses."""
 
 
-def listed(answers: Answers, subject: Subject, visitor: Visitor, pattern: str | None, rule: str) -> pa.Table:
-    """Return the rows of a list about groups that the visitor may read, of a pattern and a rule."""
-    rows = like(visitor.visible(answers.rows(subject.rows)), pattern)
-    return rows.filter(pa.compute.equal(rows["rule"], rule)) if rule else rows
+def listed(answers: Answers, subject: Subject, visitor: Visitor, pattern: str | None) -> pa.Table:
+    """Return the rows of a list about groups that the visitor may read, of a pattern."""
+    return like(visitor.visible(answers.rows(subject.rows)), pattern)
 
 
 def approval_problem(answers: Answers, bench: Workbench, show: str) -> str:

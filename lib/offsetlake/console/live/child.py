@@ -18,20 +18,20 @@ from offsetlake.rules.policy import Override, RetentionPolicy
 
 def answer(request: forked.Request, sending: Connection) -> None:
     """Answer a request, and end this process."""
-    forked.answer(_compute, request, sending, limited_memory())
+    forked.answer(_compute, {**request, "announce": forked.announcing(sending)}, sending, limited_memory())
 
 
-def _compute(part: str, lake: str, policy: Mapping[str, Any]) -> dict[str, Any]:
+def _compute(part: str, lake: str, policy: Mapping[str, Any], announce: forked.Announce) -> dict[str, Any]:
     use_little_memory()
-    return _PARTS[part](lake, policy)
+    return _PARTS[part](lake, policy, announce)
 
 
-def _report(lake: str, policy: Mapping[str, Any]) -> dict[str, Any]:
+def _report(lake: str, policy: Mapping[str, Any], announce: forked.Announce) -> dict[str, Any]:
     from offsetlake.report.report import content  # noqa: PLC0415 - Jinja, which the other processes do not need
 
     overrides = tuple(Override(**override) for override in policy["overrides"])
     opened = open_verified(lake)
-    shown = content(opened, RetentionPolicy(**{**policy, "overrides": overrides}), None, None, lambda _: None)
+    shown = content(opened, RetentionPolicy(**{**policy, "overrides": overrides}), None, None, announce)
     return {
         "introduction": shown.introduction,
         "facts": shown.facts,
@@ -41,15 +41,16 @@ def _report(lake: str, policy: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _checks(lake: str, policy: Mapping[str, Any]) -> dict[str, Any]:
-    return {"checks": [*_results(open_verified(lake))]}
+def _checks(lake: str, policy: Mapping[str, Any], announce: forked.Announce) -> dict[str, Any]:
+    return {"checks": [*_results(open_verified(lake), announce)]}
 
 
-def _results(lake: Lake) -> Iterator[dict[str, Any]]:
+def _results(lake: Lake, announce: forked.Announce) -> Iterator[dict[str, Any]]:
     """Yield the result of each expectation, as `offsetlake check` shows it, but without Great Expectations."""
     suites = read_suites(())
     pins = pinned(lake, suites, {})
     for suite in suites:
+        announce(f"checking the expectations {suite.name}")
         violations = evidence(lake, suite, pins, first_run(lake, suite, pins), MAX_CHECKED_ROWS)
         for expectation, found in zip(suite.expectations, violations, strict=True):
             yield {

@@ -9,7 +9,8 @@ from fastapi.responses import RedirectResponse
 from starlette.exceptions import HTTPException
 
 from offsetlake.console.access import Change, Reader, Visitor
-from offsetlake.console.changing.forms import KINDS, OF_CLUSTER, STRATEGIES, read_form
+from offsetlake.console.answers import Answers
+from offsetlake.console.changing.forms import KINDS, KINDS_OF_SHARE, OF_CLUSTER, STRATEGIES, Requested, read_form
 from offsetlake.console.changing.workbench import Stage, Work, Workbench
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import EnteredTimes, Instant, Text
@@ -37,7 +38,7 @@ _Entries = Annotated[dict[str, str], Depends(_entries)]
 """What the fields of a form contain at first."""
 
 
-def add_routes(app: FastAPI, bench: Workbench | None, source: Sequence[str]) -> None:
+def add_routes(app: FastAPI, answers: Answers, bench: Workbench | None, source: Sequence[str]) -> None:
     """Add the routes; without a bench all are refused. `source` are the options with the lake and the log."""
 
     @app.get("/change")
@@ -45,7 +46,8 @@ def add_routes(app: FastAPI, bench: Workbench | None, source: Sequence[str]) -> 
         _check(visitor, group)
         if kind not in KINDS:
             raise HTTPException(404)
-        return _form(_opened(bench), replace(times, group=group), kind, entries, source)
+        kinds = _kinds(answers, group, kind)
+        return _form(_opened(bench), replace(times, group=group), kind, kinds, entries, source)
 
     @app.post("/change")
     def plan(form: Change) -> Response:
@@ -58,14 +60,14 @@ def add_routes(app: FastAPI, bench: Workbench | None, source: Sequence[str]) -> 
         except BadRequest as error:
             if kind not in KINDS:
                 raise
-            entries = {name: form.text(name) for name in _entries()}
-            return _form(_opened(bench), PageState(group=group), kind, entries, source, str(error))
+            entries, kinds = {name: form.text(name) for name in _entries()}, _kinds(answers, group, kind)
+            return _form(_opened(bench), PageState(group=group), kind, kinds, entries, source, str(error))
         return RedirectResponse(at_base(f"/change/{work.id}"), 303)
 
     @app.get("/change/{id}")
     def show(visitor: Reader, id: str, page: int = 1) -> Response:  # noqa: A002 - the name in the path
         work = _found(_opened(bench), id, visitor)
-        command = " && ".join(_command(words, source, is_executed=bool(work.run_id)) for words in work.request.commands)
+        command = _commands(work.request, source, is_executed=bool(work.run_id))
         state, first = PageState(page=page), (page - 1) * PAGE_ROWS
         rows = [] if work.rows is None else work.rows.slice(first, PAGE_ROWS).to_pylist()
         total = 0 if work.rows is None else work.rows.num_rows
@@ -92,13 +94,30 @@ def _opened(bench: Workbench | None) -> Workbench:
     return bench
 
 
+def _kinds(answers: Answers, group: str, kind: str) -> Mapping[str, str]:
+    """Return the forms for a group with their titles; raise BadRequest if the group cannot be changed by `kind`."""
+    kinds = KINDS_OF_SHARE if answers.is_share_group(group) else KINDS
+    if kind not in kinds:
+        raise BadRequest(
+            f"Group {group} is a share group, which has no committed offsets. Its start offsets are reset by "
+            "`offsetlake reset --share`, through its cluster."
+        )
+    return kinds
+
+
 def _form(
-    bench: Workbench, state: PageState, kind: str, entries: Mapping[str, str], source: Sequence[str], message: str = ""
+    bench: Workbench,
+    state: PageState,
+    kind: str,
+    kinds: Mapping[str, str],
+    entries: Mapping[str, str],
+    source: Sequence[str],
+    message: str = "",
 ) -> Response:
     """Return the form of a kind of change, with entries in its fields, and why they were refused."""
     command = change_command((kind, "--", state.group), source)
     response = page_response(
-        "change_form.html", state, command, kind=kind, kinds=KINDS, strategies=_strategies(bench), entries=entries,
+        "change_form.html", state, command, kind=kind, kinds=kinds, strategies=_strategies(bench), entries=entries,
         message=message, log_problem=bench.log_problem(),
     )  # fmt: skip
     response.status_code = 400 if message else response.status_code
@@ -127,6 +146,15 @@ def _found(bench: Workbench, id_: str, visitor: Visitor) -> Work:
     if work is None:
         raise HTTPException(404)
     return work
+
+
+def _commands(request: Requested, source: Sequence[str], *, is_executed: bool) -> str:
+    """Return the commands of a change, each with the lines that it reads in a here-document."""
+    commands = [_command(words, source, is_executed=is_executed) for words in request.commands]
+    if not request.inputs:
+        return " && ".join(commands)
+    both = zip(commands, request.inputs, strict=True)
+    return "\n".join(f"{command} <<'END'\n{lines}\nEND" for command, lines in both)
 
 
 def _command(words: Sequence[str], source: Sequence[str], *, is_executed: bool) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from glob import escape
 from typing import Any
 
@@ -17,8 +16,7 @@ from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import EnteredTimes, Partition, Text
 from offsetlake.console.state import PAGE_ROWS, PageState, command_line
 from offsetlake.errors import NotInLake
-from offsetlake.lake.lake import Lake
-from offsetlake.lake.sql.engine import quoted
+from offsetlake.queries.lag import lag_of_groups
 from offsetlake.queries.questions import STATES
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.util.times import to_iso
@@ -36,15 +34,19 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolic
         visitor: Reader, times: EnteredTimes, q: Text = "", state: Text = "", sort: Text = "group_id", page: int = 1
     ) -> Response:
         shown = replace(times, q=q, state=state, sort=sort, page=page)
-        rows, total = answers.groups(shown, visitor) or (None, 0)
+        listed = answers.groups(shown, visitor)
         if shown.second:
             command = command_line("diff", **shown.span_options, lake=lake)
         else:
             options = {"group": shown.pattern, "state": state or None, "as_of": shown.at or None}
             command = command_line("groups", **options, lake=lake)
+        total = 0 if listed is None else listed.total
         return _page(
-            answers, "groups.html", shown, visitor, command, rows=None if rows is None else rows.to_pylist(),
+            answers, "groups.html", shown, visitor, command, rows=None if listed is None else listed.rows.to_pylist(),
             total=total, more=total > page * PAGE_ROWS, states=STATES,
+            is_complete=listed is not None and listed.has_lags,
+            lag_problem="" if listed is None else listed.lag_problem,
+            has_lag=listed is not None and "lag" in listed.rows.column_names,
             has_attention=visitor.access.sees_all() and replace(shown, sort="group_id", page=1) == PageState(),
         )  # fmt: skip
 
@@ -54,7 +56,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolic
         try:
             offsets, total = answers.group(shown, visitor)
         except NotInLake:
-            if visitor.sees(group) and answers.rows(partial(_share_groups, group)).num_rows:
+            if visitor.sees(group) and answers.is_share_group(group):
                 return RedirectResponse(shown.elsewhere("/share-group", group=group), 303)
             raise
         return _group_page(answers, shown, visitor, policy, lake, offsets, total)
@@ -102,8 +104,10 @@ def _group_page(
         command = command_line("diff", **shown.span_options, group=shown.group, lake=lake)
     else:
         command = command_line("offsets", group=shown.group, as_of=shown.at or None, lake=lake)
+    lags, lag_problem = (None, "") if shown.at else answers.group_lag(shown, visitor)
     return _page(
-        answers, "group.html", shown, visitor, command, rows=rows, total=total, more=total > shown.page * PAGE_ROWS,
+        answers, "group.html", shown, visitor, command, rows=rows, **_lags(lags, rows, shown), lag_problem=lag_problem,
+        is_complete=bool(shown.at) or lags is not None, total=total, more=total > shown.page * PAGE_ROWS,
         described=described, members=members[:_MAX_MEMBERS],
         expiry={(row["topic"], row["partition"]): row for row in expiring},
         changes=changes, has_views=has_views, all_changes=all_notable,
@@ -112,19 +116,45 @@ def _group_page(
     )  # fmt: skip
 
 
-def _page(answers: Answers, template: str, shown: PageState, visitor: Visitor, command: str, **values: Any) -> Response:
+def _lags(lags: pa.Table | None, rows: Sequence[Mapping[str, Any]], shown: PageState) -> dict[str, Any]:
+    """Return the lags of a group by topic and partition, that of the group, and the partitions without a commit.
+
+    The latter are on the first page.
+    """
+    if lags is None or not lags.num_rows:
+        return {"lags": {}, "lag": None, "uncommitted": []}
+    every = lags.to_pylist()
+    (of_group,) = lag_of_groups(lags).to_pylist()
+    committed = {(row["topic"], row["partition"]) for row in rows}
+    uncommitted = [row for row in every if row["committed_offset"] is None and _offset(row) not in committed]
+    return {
+        "lags": {_offset(row): row for row in every},
+        "lag": of_group,
+        "uncommitted": uncommitted[:PAGE_ROWS] if shown.page == 1 else [],
+    }
+
+
+def _offset(row: Mapping[str, Any]) -> tuple[str, int]:
+    return row["topic"], row["partition"]
+
+
+def _page(
+    answers: Answers,
+    template: str,
+    shown: PageState,
+    visitor: Visitor,
+    command: str,
+    *,
+    is_complete: bool = True,
+    **values: Any,
+) -> Response:
     """Return a page with the time of the log, which loads itself again until all of its answers are computed."""
-    timeline, is_complete = None, True
+    timeline, has_timeline = None, True
     if visitor.access.sees_all():  # the timeline counts the commits of all groups
-        timeline, is_complete = answers.timeline()
+        timeline, has_timeline = answers.timeline()
     drawing = None if timeline is None else draw(timeline, [shown.at_ms, shown.second_ms])
-    again_after = None if is_complete and values["rows"] is not None else 1
-    return page_response(template, shown, command, again_after, timeline=drawing, **values)
-
-
-def _share_groups(group: str, lake: Lake) -> pa.Table:
-    sql = f"SELECT group_id FROM groups WHERE group_type = 'share' AND group_id = {quoted(group)}"  # noqa: S608
-    return lake.query(sql, "groups")
+    again_after = None if has_timeline and is_complete and values["rows"] is not None else 1
+    return page_response(template, shown, command, again_after, timeline=drawing, is_complete=is_complete, **values)
 
 
 def _charted(changes: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:

@@ -9,7 +9,7 @@ from fastapi import FastAPI, Response
 
 from offsetlake.console.access import Reader, ReaderOfAll
 from offsetlake.console.answers import Answers
-from offsetlake.console.background import COMMITTERS, MAX_COMMITTERS, committers, lag_for_people
+from offsetlake.console.background import COMMITTERS, MAX_COMMITTERS, committers
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import RunNumber, Text
 from offsetlake.console.state import PAGE_ROWS, PageState, command_line
@@ -58,7 +58,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
     @app.get("/lag")
     def lag(visitor: Reader, q: Text = "", page: int = 1) -> Response:
         state = PageState(q=q, page=page)
-        rows = answers.later("lag", ("log_ends", "runs"), lag_for_people)
+        rows = answers.lags()
         rows = None if rows is None else like(visitor.visible(rows), state.pattern)
         command = command_line("lag", group=state.pattern, lake=lake)
         option, value = log_ends_source(answers.open())

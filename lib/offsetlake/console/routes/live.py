@@ -27,11 +27,9 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolic
     live, checked = (LiveContent(answers, part, lake, policy) for part in ("report", "checks"))
 
     def page(template: str, command: str, content: LiveContent) -> Response:
-        shown, is_running = content.get()
-        again_after, links = 2 if is_running else None, _links(shown)
-        return page_response(
-            template, PageState(), command, again_after, live=shown, is_running=is_running, links=links
-        )
+        shown, progress = content.get()
+        again_after, links = None if progress is None else 2, _links(shown)
+        return page_response(template, PageState(), command, again_after, live=shown, progress=progress, links=links)
 
     @app.get("/attention")
     def attention(_visitor: ReaderOfAll) -> Response:

@@ -1,8 +1,11 @@
 """The review of planned tombstones, orphans, incomplete commits and hanging transactions."""
 
+from collections import Counter
 from collections.abc import Sequence
 from urllib.parse import urlencode
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from fastapi import FastAPI, Response
 from fastapi.responses import RedirectResponse
 from starlette.exceptions import HTTPException
@@ -44,7 +47,9 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, bench: Workbench | Non
         if show not in SUBJECTS:
             raise HTTPException(404)
         state, subject, path = PageState(q=q, page=page), SUBJECTS[show], at_base("/review")
-        rows = listed(answers, subject, visitor, state.pattern, rule if show == "tombstones" else "")
+        every = listed(answers, subject, visitor, state.pattern)
+        by_rule = Counter(every["rule"].to_pylist()) if show == "tombstones" else Counter[str]()
+        rows = every.filter(pc.equal(every["rule"], rule)) if rule and show == "tombstones" else every
         first = (page - 1) * PAGE_ROWS
         shown = rows.slice(first, PAGE_ROWS).to_pylist()
         keys = [key_of(subject, row) if visitor.administers(row["group_id"]) else "" for row in shown]
@@ -59,7 +64,9 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, bench: Workbench | Non
         return page_response(
             "review.html", state, command, show=show, subjects=SUBJECTS, subject=subject, names=names, keys=keys,
             rows=[{name: text(name, row[name]) for name in names} for row in shown], total=rows.num_rows, rule=rule,
-            rules=_RULES, heading=heading, more=rows.num_rows > page * PAGE_ROWS, can_decide=any(keys),
+            numeric={name for name in names if _is_number(rows, name)}, by_rule=dict(sorted(by_rule.items())),
+            every=every.num_rows, rules=_RULES, heading=heading, more=rows.num_rows > page * PAGE_ROWS,
+            can_decide=any(keys),
             problem=problem,
             address=lambda **changes: f"{path}?{urlencode({'show': show, 'q': q, 'rule': rule} | changes)}",
         )  # fmt: skip
@@ -83,6 +90,10 @@ def _command(words: Sequence[str], pattern: str | None, rule: str, lake: str) ->
     if words[0] == "tombstones":
         options["rule"] = rule or None
     return command_line(*words, **options, lake=lake)
+
+
+def _is_number(rows: pa.Table, name: str) -> bool:
+    return pa.types.is_integer(rows[name].type) and not name.endswith("_timestamp")
 
 
 def _place(name: str) -> int:

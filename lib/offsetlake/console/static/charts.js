@@ -1,11 +1,13 @@
 "use strict"
-// Charts of committed offsets: drawn by uPlot from /series, with one period for all charts of the page.
+// Charts of committed offsets, and of the lag below each: drawn by uPlot from /series, with one period for all charts of the page.
 {
-  const charts = [], HEIGHT = 220, utc = time => new Date(time).toISOString()
+  const charts = [], HEIGHT = 300, LAG_HEIGHT = 130, utc = time => new Date(time).toISOString()
   const number = value => value === null || value === undefined ? "" : value.toLocaleString("en-US")
   const color = name => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim()
   const day = 86400000
-  let period = null, whole = null
+  // Distances of ticks: no fractions of records.
+  const STEPS = Array.from({length: 18}, (_, power) => [1, 2, 5].map(digit => digit * 10 ** power)).flat()
+  let period = null, whole = null, left = 0
 
   // Returns labels in UTC, with the date below the first time of each day.
   function times(_, splits, axis, space, step) {
@@ -17,6 +19,15 @@
       before = date
       return label
     })
+  }
+
+  // Returns the axes of a plot; those of time of all plots begin at the same place.
+  function axes(hasTimes, space) {
+    const axis = {stroke: color("muted"), grid: {stroke: color("line"), width: 1}, ticks: {stroke: color("line")}}
+    return [
+      {...axis, values: hasTimes ? times : (_, splits) => splits.map(() => ""), space: 110, size: hasTimes ? 50 : 12},
+      {...axis, values: (_, values) => values.map(number), space, incrs: STEPS, size: left},
+    ]
   }
 
   class Chart {
@@ -50,6 +61,7 @@
     draw() {
       const {steps, ends, commits, marks} = this.data, shown = period || whole || this.data.period
       this.plot?.destroy()
+      if (this.lag) this.lag.destroy()
       this.place.classList.remove("skeleton")
       const last = steps.time.length - 1, end = Math.max(shown[1], steps.time[last] ?? 0)
       // An offset is in force until the millisecond before it is deleted.
@@ -57,36 +69,40 @@
         [[time - 1, steps.offset[i - 1]], [time, null]] : [[time, steps.offset[i]]])
       line.push([end + 1, last < 0 ? null : steps.offset[last]])
       const committed = [line.map(([time]) => time), line.map(([, offset]) => offset)]
-      const data = uPlot.join([committed, [ends.time, ends.offset, ends.lag]])
+      const data = uPlot.join([committed, [ends.time, ends.offset]])
       this.figure.querySelector(".summary").textContent =
         `${number(commits)} ${commits === 1 ? "commit" : "commits"}` +
         (marks.length ? `, ${number(marks.length + this.data.more_marks)} other than ordinary` : "")
-      const axis = {stroke: color("muted"), grid: {stroke: color("line"), width: 1}, ticks: {stroke: color("line")}}
-      const numbers = {...axis, values: (_, values) => values.map(number), size: (plot, values) =>
-        12 + 7 * Math.max(5, ...(values || []).map(value => value.length))}
       const hasLag = ends.lag.some(lag => lag !== null)
+      const range = () => shown[0] < shown[1] ? shown : [shown[0] - 1000, shown[1] + 1000]
+      const cursor = {drag: {x: true, y: false, setScale: false}, points: {size: 7}}
+      const hooks = {
+        setSelect: [plot => {
+          const {left, width} = plot.select
+          if (width > 3) show([plot.posToVal(left, "x"), plot.posToVal(left + width, "x")])
+        }],
+      }
+      const common = {width: this.place.clientWidth, ms: 1, legend: {show: false}, cursor, tzDate: time => uPlot.tzDate(new Date(time), "Etc/UTC")}
       this.plot = new uPlot({
-        width: this.place.clientWidth, height: HEIGHT, ms: 1, padding: [null, 28, null, null], legend: {show: false},
-        tzDate: time => uPlot.tzDate(new Date(time), "Etc/UTC"),
-        scales: {x: {range: () => shown[0] < shown[1] ? shown : [shown[0] - 1000, shown[1] + 1000]}, lag: {range: (_, low, high) => [0, high || 1]}},
-        cursor: {drag: {x: true, y: false, setScale: false}, points: {size: 7}},
-        axes: [{...axis, values: times, space: 90}, numbers, {...numbers, scale: "lag", side: 1, show: hasLag, grid: {show: false}}],
+        ...common, height: HEIGHT, padding: [null, 28, null, null], scales: {x: {range}}, axes: axes(!hasLag, 50),
         series: [
           {},
           {stroke: color("committed"), width: 2, paths: uPlot.paths.stepped({align: 1}), points: {show: steps.time.length < 60, size: 6}},
           {stroke: color("end"), width: 1.5, dash: [6, 4], points: {show: false}},
-          {stroke: color("lag"), width: 1.5, scale: "lag", points: {show: false}},
         ],
         hooks: {
+          ...hooks,
           drawClear: [plot => this.drawDensity(plot)],
           draw: [plot => this.drawMarks(plot)],
           setCursor: [plot => { if (plot.cursor.left >= 0) this.read(this.nearest(plot.cursor.left)) }],
-          setSelect: [plot => {
-            const {left, width} = plot.select
-            if (width > 3) show([plot.posToVal(left, "x"), plot.posToVal(left + width, "x")])
-          }],
         },
       }, data, this.place)
+      this.lag = hasLag && new uPlot({
+        ...common, height: LAG_HEIGHT, padding: [8, 28, null, null], hooks, axes: axes(true, 25),
+        scales: {x: {range}, y: {range: (_, low, high) => [0, Math.max(high || 0, 1)]}},
+        series: [{}, {stroke: color("lag"), fill: color("lag") + "33", width: 1.5, points: {show: ends.time.length < 60, size: 5}}],
+      }, [ends.time, ends.lag], this.place)
+      if (this.lag) this.lag.over.addEventListener("dblclick", () => show(null))
       this.plot.over.addEventListener("click", event => { if (!this.plot.select.width) this.open(this.nearest(event.offsetX)) })
       this.plot.over.addEventListener("dblclick", () => show(null))
       this.place.tabIndex = 0
@@ -185,24 +201,35 @@
     const loaded = charts.filter(chart => chart.data)
     if (!loaded.length) return
     if (!period) whole = [0, 1].map(i => Math[i ? "max" : "min"](...loaded.map(chart => chart.data.period[i])))
+    const highest = Math.max(0, ...loaded.flatMap(({data}) => [...data.steps.offset, ...data.ends.offset, ...data.ends.lag]))
+    left = 20 + 7 * Math.max(5, number(highest).length)
     for (const chart of loaded) chart.draw()
   }
 
+  const first = location.search, addresses = new Map()
+
+  // Shows a period, or everything if it is null; Back shows the one before.
   async function show(wanted) {
-    period = wanted
     const address = new URL(location)
     for (const [name, i] of [["since", 0], ["until", 1]]) {
       if (wanted) address.searchParams.set(name, utc(wanted[i]))
       else address.searchParams.delete(name)
-      for (const field of document.querySelectorAll(`input[name=${name}]`)) field.value = wanted ? utc(wanted[i]) : ""
     }
-    history.replaceState(null, "", address)
+    if (address.href !== location.href) history.pushState(null, "", address)
+    await showAddress()
+  }
+
+  // Shows the period in the address of the page, which is that of the charts at first.
+  async function showAddress() {
+    const entered = new URLSearchParams(location.search), isFirst = location.search === first
+    const [low, high] = ["since", "until"].map(name => Date.parse(entered.get(name)))
+    period = !isFirst && low < high ? [low, high] : null
+    for (const name of ["since", "until"])
+      for (const field of document.querySelectorAll(`input[name=${name}]`)) field.value = entered.get(name) ?? ""
     for (const chart of charts) {
-      if (!wanted) {
-        const series = new URL(chart.figure.dataset.series, location)
-        for (const name of ["since", "until"]) series.searchParams.delete(name)
-        chart.figure.dataset.series = series
-      }
+      const series = new URL(addresses.get(chart), location)
+      if (!isFirst) for (const name of ["since", "until"]) series.searchParams.delete(name)
+      chart.figure.dataset.series = series
     }
     await load()
   }
@@ -216,11 +243,13 @@
   }
 
   for (const figure of document.querySelectorAll("figure.chart")) charts.push(new Chart(figure))
+  for (const chart of charts) addresses.set(chart, chart.figure.dataset.series)
   for (const tools of document.querySelectorAll(".tools")) tools.hidden = false
   for (const button of document.querySelectorAll("[data-zoom]")) button.addEventListener("click", () => zoom(button.dataset.zoom))
   for (const chart of charts) chart.place.addEventListener("keydown", event => chart.press(event))
   const redraw = () => { for (const chart of charts) if (chart.data) chart.draw() }
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw)
+  addEventListener("popstate", showAddress)
   let waiting = 0
   addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(redraw, 150) })
   load()

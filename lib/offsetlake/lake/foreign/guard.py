@@ -18,6 +18,7 @@ from offsetlake.lake.kept_tables import KeptTables, PinnedTables
 from offsetlake.lake.lake import VERIFIED, Lake
 from offsetlake.lake.mending import mend
 from offsetlake.location.locate import LakeLocation
+from offsetlake.util.amounts import counted
 
 """The state tables, which can be rebuilt from history."""
 
@@ -130,7 +131,7 @@ def _adapt(lake: Lake, table: str, found: Findings, say: Callable[[str], None]) 
         )
     if found.rearranged:
         files = lay_out(lake, table) if table in STATE else 0
-        again = f", and {files:,} files rewritten" if files else ""
+        again = f", and {counted(files, 'file')} rewritten" if files else ""
         say(f"table {table}: {_listed(found.rearranged)} rearranged files and kept all rows: verified{again}")
 
 

@@ -14,6 +14,7 @@ from offsetlake.lake.files import TableFile, active_files, refuse_rearranged
 from offsetlake.lake.history_files import file_dataset
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import out_of_layout, split_sorted
+from offsetlake.util.amounts import counted
 from offsetlake.util.times import now_ms
 
 _ROWS_AT_ONCE = 2_000_000  # approximate bound of memory
@@ -39,7 +40,8 @@ def lay_out(lake: Lake, table: str) -> int:
     counts = [file["num_records"] for file in wrong]
     if None not in counts and sum(counts) != rows:
         raise LakeUnusable(
-            f"table {table} of the lake {lake.location}: the files that another program rearranged have {rows:,} rows, "
+            f"table {table} of the lake {lake.location}: the files that another program rearranged have "
+            f"{counted(rows, 'row')}, "
             f"and should have {sum(counts):,}: run `offsetlake rebuild --table {table}`"
         )
     marked = lake.properties("layout", lake.without_rows(table).version() + 1)

@@ -19,6 +19,7 @@ from offsetlake.pipeline.changes.share_groups import share_tombstones
 from offsetlake.pipeline.emit.decisions import BY_HAND
 from offsetlake.queries.review import orphans
 from offsetlake.rules.conditions import SHARE, SHARE_ONLY_THROUGH_CLUSTER
+from offsetlake.util.amounts import noun
 
 _OF_OFFSETS = ("group_id", "topic", "partition", "log_partition", "log_offset", "committed_offset")
 
@@ -54,7 +55,10 @@ def plan_cleanup_of_orphans(lake: Lake, names: Collection[str], now: int, *, liv
     """
     found = {row["group_id"]: row["unused_topics"] for row in orphans(lake, names=names).to_pylist()}
     if missing := len({*names} - found.keys()):
-        raise BadRequest(f"{missing:,} of the selected groups are in use, or do not exist any more: select again.")
+        raise BadRequest(
+            f"Of the selected groups, {missing:,} {noun(missing, 'is', 'are')} in use or "
+            f"{noun(missing, 'does', 'do')} not exist any more: select again."
+        )
     by_topic: dict[str | None, list[str]] = {}
     for name, topics in found.items():
         for topic in (None,) if topics is None else topics:

@@ -20,6 +20,7 @@ from offsetlake.pipeline.changes.alterations import OFFSET, VALUES
 from offsetlake.pipeline.changes.execute import execute, rows_of
 from offsetlake.pipeline.changes.group_selection import select_groups
 from offsetlake.rules.reduction import KEY, latest
+from offsetlake.util.amounts import counted, noun
 from offsetlake.util.columns import taken
 from offsetlake.util.row_codes import rows_in
 
@@ -98,7 +99,8 @@ def _evidence(parts: pa.Table) -> list[str]:
         first, last = rows[run[0]], rows[run[-1]]
         for index in run:
             texts[index] = (
-                f"commit {first['commit_id']} is incomplete: {len(run)} of {first['commit_size']} parts exist, "
+                f"commit {first['commit_id']} is incomplete: {len(run)} of "
+                f"{counted(first['commit_size'], 'part')} {noun(len(run), 'exists', 'exist')}, "
                 f"at log offsets {first['log_offset']} to {last['log_offset']}"
             )
     return texts

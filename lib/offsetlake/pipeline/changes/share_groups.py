@@ -23,6 +23,7 @@ from offsetlake.queries.history.deleted import share_changes
 from offsetlake.queries.share import share_partitions
 from offsetlake.rules.conditions import SHARE, SHARE_ONLY_THROUGH_CLUSTER
 from offsetlake.rules.reduction import KEY
+from offsetlake.util.amounts import counted
 from offsetlake.util.columns import mapped, taken
 from offsetlake.util.row_codes import Ints, among, order_codes, rows_in
 from offsetlake.util.times import to_iso
@@ -222,5 +223,5 @@ def _discarded(stored: pa.Table, rows: Ints) -> pa.ChunkedArray:
         counts = pc.add(counts, stored[f"{state}_records"])
     counts = pc.fill_null(taken(counts, rows), 0)
     distinct = pc.unique(counts).to_pylist()
-    notes = {str(each): f"the delivery states of {each:,} records are discarded" for each in distinct if each}
+    notes = {str(each): f"the delivery states of {counted(each, 'record')} are discarded" for each in distinct if each}
     return mapped(counts.cast(pa.string()), notes)

@@ -19,6 +19,7 @@ from offsetlake.pipeline.ingest.job import JOB as INGEST
 from offsetlake.pipeline.parallel import distribute
 from offsetlake.rules.baseline import kept_share_state
 from offsetlake.rules.share_replay import SHARE_PARTITION
+from offsetlake.util.amounts import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,7 +119,7 @@ def _apply(spark: "SparkSession | None", lake: Lake, plan: plans.CompactPlan, sa
     history = History.open(lake, REDUCED_HISTORY, first, last)
     files_before = {table: list_state_files(lake, table, version) for table, version in plan.versions.items()}
     partitions = history.partitions()
-    say(f"compacting {len(partitions)} log partitions of history")
+    say(f"compacting {counted(len(partitions), 'log partition')} of history")
     compaction = Compaction(history, files_before)
     items = divide(spark, compaction, partitions, say)
     results = distribute(spark, partial(compact_item, compaction), items)

@@ -22,6 +22,7 @@ from offsetlake.pipeline.compact.job import is_written
 from offsetlake.pipeline.compact.moved import remove_former_places
 from offsetlake.pipeline.compact.task import Compaction, compact_item
 from offsetlake.pipeline.parallel import concurrent_tasks, distribute
+from offsetlake.util.amounts import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -162,7 +163,7 @@ def _rebuild(
     count = concurrent_tasks(session)
     results: list[dict[str, list[FileChanges]]] = []
     for first in range(0, len(items), count):
-        say(f"rebuilding {', '.join(tables)}: {first} of {len(items)} tasks are done")
+        say(f"rebuilding {', '.join(tables)}: {first} of {counted(len(items), 'task is done', 'tasks are done')}")
         results += distribute(session, partial(compact_item, compaction), items[first : first + count])
     remove_former_places(history, compaction.state_files, results)
     for table in tables:

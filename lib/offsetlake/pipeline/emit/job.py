@@ -20,6 +20,7 @@ from offsetlake.pipeline.emit.log_writer import Writer, open_writer
 from offsetlake.pipeline.emit.task import PLANNERS, Emission
 from offsetlake.pipeline.ingest.known_log import check_same_log
 from offsetlake.queries.questions import outcomes
+from offsetlake.util.amounts import counted
 
 JOB = "emit"
 
@@ -99,7 +100,7 @@ def emit_through(
     counts: Counter[str] = Counter(emitted=0, gone=0, done=0, refused=0)
     size = max(1, len(partitions) * MAX_PASS_ROWS // max(1, emission.count()))
     for first in range(0, len(partitions), size):
-        say(f"writing planned records: {first} of {len(partitions)} log partitions")
+        say(f"writing planned records: {first} of {counted(len(partitions), 'log partition')}")
         counts.update(emission.emit(partitions[first : first + size]))
     if live is not None and live.num_rows:
         say("setting offsets while members run")

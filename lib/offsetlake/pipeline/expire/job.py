@@ -22,6 +22,7 @@ from offsetlake.pipeline.expire.task import Decided, Planned, evaluated_tables, 
 from offsetlake.pipeline.parallel import chunk_partitions, distribute
 from offsetlake.rules.policy import Override, RetentionPolicy
 from offsetlake.rules.retention import NEVER
+from offsetlake.util.amounts import counted
 from offsetlake.util.times import to_iso
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ def _decide(
     partitions = sorted({*evaluation.partitions, *chain(*spans)})
     if not partitions:
         return []
-    say(f"evaluating the offsets of {len(partitions)} log partitions")
+    say(f"evaluating the offsets of {counted(len(partitions), 'log partition')}")
     task = partial(plan_tombstones, evaluation, plan.run_id, Decided(decided, plan.open_run))
     session = None if lake.count("offsets") <= MAX_LOCAL_OFFSETS else spark()
     return distribute(session, task, chunk_partitions(session, partitions))

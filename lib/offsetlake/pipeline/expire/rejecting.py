@@ -14,6 +14,7 @@ from offsetlake.pipeline.emit.decisions import SELECTION, TOMBSTONE, replaced
 from offsetlake.pipeline.emit.job import close_cut_short
 from offsetlake.pipeline.expire.rejections import rejections, store
 from offsetlake.queries.review import planned_tombstones
+from offsetlake.util.amounts import noun
 from offsetlake.util.row_codes import among
 
 JOB = "reject"
@@ -41,8 +42,9 @@ def reject(lake: Lake, selected: pa.Table, requester: str, say: Callable[[str], 
         planned = planned_tombstones(lake)
         rows = planned.filter(pa.array(among(planned, selected, TOMBSTONE)))
         if rows.num_rows < selected.num_rows:
+            missing = selected.num_rows - rows.num_rows
             raise BadRequest(
-                f"{selected.num_rows - rows.num_rows:,} of the selected tombstones are not planned any more."
+                f"{missing:,} of the selected tombstones {noun(missing, 'is', 'are')} not planned any more."
             )
         by = pa.repeat(pa.scalar(requester, pa.string()), rows.num_rows)
         own = rows.select(TOMBSTONE).cast(SELECTION).append_column("requester", by)
@@ -66,9 +68,10 @@ def take_back(
         close_cut_short(lake)
         rejected = rejections(lake)
         taken = among(rejected, selected, TOMBSTONE)
-        if int(taken.sum()) < selected.num_rows:
+        missing = selected.num_rows - int(taken.sum())
+        if missing:
             raise BadRequest(
-                f"{selected.num_rows - int(taken.sum()):,} of the selected tombstones are not rejected any more."
+                f"{missing:,} of the selected tombstones {noun(missing, 'is', 'are')} not rejected any more."
             )
         decisions = lake.query(statement("newest_decisions", since_run=0), "tombstones").drop_columns(["newest"])
         rows = decisions.filter(pa.array(among(decisions, selected, TOMBSTONE)))

@@ -18,6 +18,7 @@ from offsetlake.pipeline.ingest.known_log import LastRead
 from offsetlake.pipeline.ingest.plan import plan_ingest, resume_ingest
 from offsetlake.pipeline.ingest.task import Reading, read_history
 from offsetlake.pipeline.parallel import concurrent_tasks, distribute
+from offsetlake.util.amounts import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,7 +69,7 @@ def ingest(
         ranges = ranges_from_json(plan.ranges)
         if ranges:
             records = sum(offsets.end - offsets.start for offsets in ranges.values())
-            say(f"reading {records:,} log offsets of {len(ranges)} log partitions")
+            say(f"reading {counted(records, 'log offset')} of {counted(len(ranges), 'log partition')}")
             _write_history(spark(), lake, log, plan)
         plan = _record_ends(lake, plan, ask)
         return _finish(lake, plan, ranges)

@@ -13,6 +13,7 @@ from offsetlake.log.reading import ranges_from_json, ranges_to_json
 from offsetlake.log.writer.ownership import CLUSTER_FILE
 from offsetlake.pipeline.ingest.absent import absent_notes, partitions_of_log
 from offsetlake.pipeline.ingest.known_log import LastRead, ends_of, last_reads, refuse_changed, same_log
+from offsetlake.util.amounts import counted
 
 Ranges = dict[LogPartition, OffsetRange]
 
@@ -95,6 +96,6 @@ def _within(wanted: Ranges, extent: LogExtent) -> tuple[Ranges, Ranges]:
 def _gap_notes(gaps: Ranges) -> list[str]:
     return [
         f"GAP: {where} was read up to log offset {gap.start}, but now starts at {gap.end}: "
-        f"{gap.end - gap.start:,} log offsets were deleted before this lake read them"
+        f"{counted(gap.end - gap.start, 'log offset was', 'log offsets were')} deleted before this lake read them"
         for where, gap in sorted(gaps.items())
     ]

@@ -14,6 +14,7 @@ from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import quoted
 from offsetlake.lake.upkeep import VacuumRetention
+from offsetlake.util.amounts import counted
 
 JOB = "forget"
 FORGOTTEN = "forgotten"
@@ -86,7 +87,7 @@ def _count(lake: Lake, principal: str) -> int:
 
 
 def _run(lake: Lake, plan: plans.ForgetPlan, say: Callable[[str], None]) -> runs.Report:
-    say(f"replacing the principal in {plan.rows:,} audit events")
+    say(f"replacing the principal in {counted(plan.rows, 'audit event')}")
     replace_files(lake, _TABLE, _without_principal(lake, plan.principal), JOB, plan.run_id)
     say("removing the files and the log entries of older versions of the table")
     upkeep.vacuum(lake, _TABLE, VacuumRetention(0, 0), dry_run=False)

@@ -21,6 +21,7 @@ from offsetlake.lake.files import FileChanges, TableFile, active_files
 from offsetlake.lake.history_cuts import replace_files
 from offsetlake.lake.history_files import file_dataset
 from offsetlake.lake.lake import Lake
+from offsetlake.util.amounts import counted
 
 _JOB = "steps"  # of the commits that replace files, because `maintain` also compacts the files of the table
 _TABLE = "offset_commits"
@@ -63,7 +64,7 @@ def compute_steps(lake: Lake, run_id: int, say: Callable[[str], None]) -> int:
     """
     counts, changes = commits_without_steps(lake), FileChanges()
     if counts:
-        compared = f"comparing {sum(counts.values()):,} commits that an older version ingested"
+        compared = f"comparing {counted(sum(counts.values()), 'commit')} that an older version ingested"
         say(compared)
         ranges = {file["path"]: _ranges(lake, file["path"]) for file in active_files(lake, _TABLE)}
         borders = _borders(lake, ranges)

@@ -27,6 +27,7 @@ from offsetlake.pipeline.maintain.history_steps import commits_without_steps, co
 from offsetlake.pipeline.maintain.log_retention import Need, needs_of_log
 from offsetlake.pipeline.maintain.merging import merge, mergeable
 from offsetlake.rules.policy import FOREVER, Keep
+from offsetlake.util.amounts import counted
 from offsetlake.util.times import now_ms
 
 JOB = "maintain"
@@ -146,7 +147,7 @@ def _notes(cuts: Sequence[PartitionCut]) -> list[str]:
 def _note(kept: Sequence[PartitionCut], reason: str) -> str:
     where = kept[0].cut.log_partition if len(kept) == 1 else f"{len(kept)} log partitions"
     segments = sum(partition.held for partition in kept)
-    return f"{where}: {segments:,} segment{'' if segments == 1 else 's'} kept in the log: {reason}"
+    return f"{where}: {counted(segments, 'segment')} kept in the log: {reason}"
 
 
 def _cut_log(
@@ -171,7 +172,7 @@ def _cut_log(
         ]
         if to_cut:
             segments = sum(len(partition.cut.obsolete) for partition in to_cut)
-            say(f"deleting {segments:,} segments of {len(to_cut)} log partitions")
+            say(f"deleting {counted(segments, 'segment')} of {counted(len(to_cut), 'log partition')}")
             os.sync()  # delta-rs writes without fsync: the lake must be durable before its source is deleted
         for partition in to_cut:
             segments, size = len(partition.cut.obsolete), partition.cut.size

@@ -16,6 +16,7 @@ from offsetlake.lake.files import FileChanges, TableFile, active_files, commit, 
 from offsetlake.lake.history_files import history_file, row_groups
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.portions import divided_files
+from offsetlake.util.amounts import counted
 from offsetlake.util.row_codes import in_order
 
 _JOB = "merge"  # of the commits that replace files, because `maintain` also replaces files of the same tables otherwise
@@ -38,7 +39,7 @@ def merge(lake: Lake, table: str, run_id: int, say: Callable[[str], None]) -> in
     changes, together = FileChanges(), _merged_together(lake, table)
     count = sum(map(len, together))
     for files in together:
-        say(f"merging {len(changes.removed) + len(files):,} of {count:,} small files of table {table}")
+        say(f"merging {len(changes.removed) + len(files):,} of {counted(count, 'small file')} of table {table}")
         changes.added += _merged(lake, table, files).close()
         changes.removed += [file["path"] for file in files]
     commit(lake, table, [changes], _JOB, run_id, keeps_rows=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.errors import BadRequest
+from offsetlake.errors import NotInLake
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.exploring.changes import Changes, classified, rows_of
 from offsetlake.queries.exploring.group_state import group_before
@@ -59,7 +59,7 @@ def step(
     log_offset: int,
     changes: Changes[Column] | None = None,
 ) -> Step:
-    """Return a step of an offset; raise BadRequest if there is no such record of this group, topic and partition.
+    """Return a step of an offset; raise NotInLake if there is no such record of this group, topic and partition.
 
     `changes` are those of the partition, by default read from history.
     """
@@ -73,7 +73,7 @@ def step(
     rows = _records(lake, key, log_partition, sorted({*around.values(), log_offset}))
     if log_offset not in rows:
         check_committed(lake, group_id, topic, partition)
-        raise BadRequest(
+        raise NotInLake(
             f"no record of group {group_id}, topic {topic}, partition {partition} is at log position "
             f"{log_partition}:{log_offset}, as far as the lake {lake.location} has read its log"
         )

@@ -42,16 +42,15 @@ class Timeline:
     | rebalances | new generations or epochs of groups |
     | resets     | offsets set by offsetlake |
     | jobs       | finished runs of offsetlake that did something |
+
+    The first and the last record are at `first_ms` and `last_ms`, in the first and the last bin.
     """
 
     start_ms: int
     step_ms: int
     counts: Mapping[str, Ints]
-
-    @property
-    def end_ms(self) -> int:
-        """The end of the last bin, exclusive."""
-        return self.start_ms + self.step_ms * len(self.counts["commits"])
+    first_ms: int
+    last_ms: int
 
 
 @dataclass(slots=True)
@@ -88,7 +87,7 @@ class Timelines:
                 counts[kind][offset - start : offset - start + len(numbers)] += numbers
         for kind, numbers in _of_jobs(lake, start, step, len(counts["commits"])):
             counts[kind] += numbers
-        return Timeline(start * step, step, counts)
+        return Timeline(start * step, step, counts, first, last)
 
 
 def _bounds(lake: Lake, table: str, file: Mapping[str, Any]) -> tuple[int, int] | None:

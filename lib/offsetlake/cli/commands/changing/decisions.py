@@ -17,6 +17,7 @@ from offsetlake.pipeline import dismissals
 from offsetlake.pipeline.emit.decisions import read_selection
 from offsetlake.pipeline.expire import rejecting
 from offsetlake.pipeline.expire.rejections import rejections
+from offsetlake.util.amounts import counted
 
 # The columns of a table for people, each with its importance (`offsetlake.cli.tables.Column`).
 _SHOWN = {
@@ -79,9 +80,12 @@ def reject(
         rows, _ = decide(lake, selected, process_principal(), progress.say)
     write(rows, context.settings.format, _SHOWN)
     if take_back:
-        write_note(f"{selected.num_rows:,} rejections were taken back: `offsetlake expire` evaluates them again.")
+        write_note(
+            f"{counted(selected.num_rows, 'rejection was', 'rejections were')} taken back: `offsetlake expire` "
+            "evaluates them again."
+        )
     else:
-        write_note(f"{rows.num_rows:,} tombstones were withdrawn.")
+        write_note(f"{counted(rows.num_rows, 'tombstone was', 'tombstones were')} withdrawn.")
 
 
 def _reject_rows(context: CommandContext, file: Path, of: str, *, take_back: bool) -> None:
@@ -94,4 +98,4 @@ def _reject_rows(context: CommandContext, file: Path, of: str, *, take_back: boo
         else:
             rows = dismissals.dismiss(lake, of, selected, process_principal(), progress.say)
     write(rows, context.settings.format, {"subject": 1, "group_id": 1, "key": 2, "requester": 1})
-    write_note(f"{selected.num_rows:,} rows were {'taken back' if take_back else 'rejected'}.")
+    write_note(f"{counted(selected.num_rows, 'row was', 'rows were')} {'taken back' if take_back else 'rejected'}.")

@@ -19,6 +19,7 @@ from offsetlake.errors import BadRequest
 from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.pipeline.changes.give_back import committed_offsets
 from offsetlake.pipeline.runner import up_to_date_copy
+from offsetlake.util.amounts import counted
 from offsetlake.util.properties import read_properties
 from offsetlake.zookeeper import writing
 from offsetlake.zookeeper.client import SETTINGS, ZooKeeperAddress, connected
@@ -120,7 +121,7 @@ def _note_requests(changes: list[OffsetChange]) -> None:
         counts[request[0].group_id] = counts.get(request[0].group_id, 0) + 1
     for name, count in counts.items():
         if count > 1:
-            write_note(f"Group {name} takes {count:,} requests; each is atomic, but not all together.")
+            write_note(f"Group {name} takes {counted(count, 'request')}; each is atomic, but not all together.")
 
 
 def _execute(client: KazooClient, changes: list[OffsetChange], progress: Progress) -> Path | None:

@@ -19,6 +19,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.changes.alterations import Strategy
 from offsetlake.pipeline.changes.take_over import plan_import
 from offsetlake.pipeline.snapshot_files import offsets_of_file
+from offsetlake.util.amounts import noun
 from offsetlake.util.properties import read_properties
 from offsetlake.util.times import now_ms
 from offsetlake.zookeeper.client import SCHEME, SETTINGS, ZooKeeperAddress, connected
@@ -88,5 +89,5 @@ def _of_zookeeper(address: ZooKeeperAddress, pattern: str) -> pa.Table:
     for problem in offsets.problems[:MAX_REPORTED_ZNODES]:
         write_note(f"Ignored: {problem}.")
     if (more := len(offsets.problems) - MAX_REPORTED_ZNODES) > 0:
-        write_note(f"Ignored: {more:,} more znodes.")
+        write_note(f"Ignored: {more:,} more {noun(more, 'znode')}.")
     return offsets.rows

@@ -18,6 +18,7 @@ from offsetlake.pipeline.changes import execute as changes
 from offsetlake.pipeline.changes.live import LIMIT
 from offsetlake.pipeline.runner import Plan
 from offsetlake.rules.offsets_csv import write_offsets
+from offsetlake.util.amounts import counted, noun
 from offsetlake.util.command_lines import command_line, with_options
 
 # The columns of a plan for people by their headings, each with its importance (`offsetlake.cli.tables.Column`).
@@ -97,15 +98,18 @@ def show_outcomes(
     if not changed and not refused:
         write_note("Nothing to change.")
     elif changed and execute:
-        write_note(f"{changed:,} changes were made. To undo them: {command_line(*undo)}")
+        write_note(f"{counted(changed, 'change was', 'changes were')} made. To undo them: {command_line(*undo)}")
     elif changed:
         impossible = f", {refused:,} cannot be made" if refused else ""
         write_note(f"The plan is for {changed_system}.")
         again = command_line(*with_options(context.absolute_arguments, "--execute"))
-        write_note(f"{changed:,} changes are planned{impossible}; nothing was changed. To execute them: {again}")
+        write_note(
+            f"{counted(changed, 'change is', 'changes are')} planned{impossible}; nothing was changed. To "
+            f"execute them: {again}"
+        )
     if refused and (execute or not changed):
-        problem = "were refused" if execute else "cannot be made"
-        raise Refused(f"{refused:,} of {rows.num_rows:,} changes {problem}: see the column reason.")
+        problem = f"{noun(refused, 'was', 'were')} refused" if execute else "cannot be made"
+        raise Refused(f"{refused:,} of {counted(rows.num_rows, 'change')} {problem}: see the column reason.")
 
 
 def _named(log: LogAddress) -> str:
@@ -120,7 +124,9 @@ def _note_members(rows: pa.Table) -> None:
     if not limits:
         write_note("--live changes nothing: the groups have no members, or `offsetlake serve` does not serve the log.")
     for name, limit in limits.items():
-        write_note(f"Members of group {name} that do not give up partitions are removed within {limit:,} seconds.")
+        write_note(
+            f"Members of group {name} that do not give up partitions are removed within {counted(limit, 'second')}."
+        )
 
 
 def export_plan(context: CommandContext, plan: Plan, *, with_group: bool) -> None:

@@ -18,6 +18,7 @@ from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.pipeline.changes.translation.mirror_topics import SyncsLocation, offset_syncs
 from offsetlake.pipeline.changes.translation.translate import Translation, plan_translation, source_offsets
 from offsetlake.pipeline.runner import up_to_date_copy
+from offsetlake.util.amounts import counted
 from offsetlake.util.times import now_ms
 
 # The columns of a plan for people by their headings, each with its importance (`offsetlake.cli.tables.Column`).
@@ -118,7 +119,9 @@ def _without_refused(plan: pa.Table, *, omit: bool) -> pa.Table:
     refused = len(plan) - plan["reason"].null_count
     if not omit or not refused:
         return plan
-    write_note(f"{refused:,} of {len(plan):,} offsets cannot be translated: omit --continuous to see the reasons.")
+    write_note(
+        f"{refused:,} of {counted(len(plan), 'offset')} cannot be translated: omit --continuous to see the reasons."
+    )
     return plan.filter(pc.is_null(plan["reason"]))
 
 

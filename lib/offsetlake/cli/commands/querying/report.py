@@ -16,6 +16,7 @@ from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest
 from offsetlake.lake.sql.engine import limited_memory
 from offsetlake.queries.cycles import list_cycles
+from offsetlake.util.amounts import counted
 from offsetlake.util.atomic_files import replacing
 from offsetlake.util.times import to_iso
 
@@ -102,7 +103,9 @@ def _write_index(file: Path, outcomes: Sequence[Outcome]) -> None:
     }
     failed = {outcome.name: outcome.failure.message for outcome in outcomes if outcome.failure is not None}
     _write(file, fleet_index(summaries, failed))
-    write_line(f"Wrote {file}, and a report for {len(summaries)} of {len(outcomes)} lakes: open it in a browser")
+    write_line(
+        f"Wrote {file}, and a report for {len(summaries)} of {counted(len(outcomes), 'lake')}: open it in a browser"
+    )
 
 
 def _cycle(context: CommandContext) -> dict[str, str]:

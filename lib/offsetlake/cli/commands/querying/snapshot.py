@@ -11,6 +11,7 @@ from offsetlake.cli.output import write_line
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.compact.snapshot import read_snapshot
 from offsetlake.pipeline.snapshot_files import export
+from offsetlake.util.amounts import counted
 
 
 @command(
@@ -38,4 +39,4 @@ def snapshot(
     read = read_snapshot(lake, context.log)
     rows = read.tables[table]
     export(rows, read.ends, file)
-    write_line(f"Wrote {rows.num_rows:,} rows of {table} to {file}")
+    write_line(f"Wrote {counted(rows.num_rows, 'row')} of {table} to {file}")

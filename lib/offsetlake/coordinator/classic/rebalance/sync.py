@@ -22,6 +22,7 @@ from offsetlake.kafka.error_codes import (
     NONE,
     REBALANCE_IN_PROGRESS,
 )
+from offsetlake.util.amounts import counted
 
 _FIRST_VERSION_REQUIRING_PROTOCOL = 5
 
@@ -53,7 +54,7 @@ def sync_timer_due(step: Step, group: ClassicGroup) -> None:
     removed = list(group.pending_syncs)
     for member_id in removed:
         remove_member(step, group, member_id)
-    prepare_rebalance(step, group, f"{len(removed)} members did not send SyncGroup in time")
+    prepare_rebalance(step, group, f"{counted(len(removed), 'member')} did not send SyncGroup in time")
 
 
 def _request_error(group: ClassicGroup, request: SyncRequest) -> int:

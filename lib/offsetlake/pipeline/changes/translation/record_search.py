@@ -9,6 +9,7 @@ from offsetlake.log.cluster import topic as topics
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.positions import LogPartition, OffsetRange
 from offsetlake.rules.record_match import Copied, first_not_before
+from offsetlake.util.amounts import counted
 
 if TYPE_CHECKING:
     from offsetlake.log.cluster.admin import ClusterAdmin, Partition
@@ -93,7 +94,7 @@ def _search(
         before, after = ([record.copied.digest for record in part] for part in window)
         offset = first_not_before(before, after, [record.copied for record in copies.get(number, [])])
         if offset is not None:
-            found[number] = FoundOffset(offset, f"content of {len(before) + len(after)} records")
+            found[number] = FoundOffset(offset, f"content of {counted(len(before) + len(after), 'record')}")
     return found | _identical(target, wanted, {n: window for n, window in windows.items() if n not in found}, ends)
 
 

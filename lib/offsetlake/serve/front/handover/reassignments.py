@@ -6,6 +6,7 @@ from datetime import timedelta
 from offsetlake.errors import LogUnavailable, Refused
 from offsetlake.kafka.error_codes import NONE
 from offsetlake.serve.front.controllers import Controllers
+from offsetlake.util.amounts import counted
 
 ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS = 45, 46
 _TIMEOUT = timedelta(seconds=30)
@@ -35,7 +36,9 @@ async def reassign(controllers: Controllers, replicas: Mapping[Where, Sequence[i
     ]
     if errors:
         code, message = errors[0]
-        raise Refused(f"The controller refused to move {len(errors)} partitions (error code {int(code)}): {message}.")
+        raise Refused(
+            f"The controller refused to move {counted(len(errors), 'partition')} (error code {int(code)}): {message}."
+        )
 
 
 async def targets(controllers: Controllers, partitions: Iterable[Where]) -> dict[Where, list[int]]:
