@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from offsetlake.lake.definitions import TABLES, definition
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.compact.rebuild import rebuild
 from support.e2e.in_process import InProcess
@@ -76,3 +77,16 @@ def test_finished_runs_survive_a_power_failure(disk: Disk, tmp_path: Path) -> No
         cycle(session, lake, LOG)
     upkeep(lake)
     check("maintained")
+
+
+def test_creation_that_a_power_failure_interrupted_is_completed(tmp_path: Path) -> None:
+    """The entries of Delta logs are synced late during the creation, so that any of them can be empty or torn."""
+    lake = Lake.create(tmp_path / "lake")
+    for number, table in enumerate(TABLES):
+        entry = sorted((tmp_path / "lake" / table / "_delta_log").iterdir())[-(number % 2)]
+        entry.write_bytes(entry.read_bytes()[: number * 100])
+    (tmp_path / "lake" / "offsetlake.json").unlink()
+    lake = Lake.create(tmp_path / "lake")
+    for table in TABLES:
+        names = {f"delta.constraints.{check['name']}" for check in definition(table).checks}
+        assert names <= lake.delta_table(table).metadata().configuration.keys()

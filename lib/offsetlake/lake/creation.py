@@ -5,6 +5,7 @@ from deltalake.exceptions import CommitFailedError
 
 from offsetlake.errors import LakeUnusable
 from offsetlake.lake.definitions import FORMER_NAMES, TABLES, create_table, definition, upgrade_table
+from offsetlake.lake.log_entries import segment_fault
 from offsetlake.location.location import LOCK, Location
 
 _ATTEMPTS = 3
@@ -24,9 +25,19 @@ def make_tables(location: Location, version: int) -> None:
     _rename_tables(location)
     for table in TABLES:
         folder = location.child(table)
+        if version == 0:
+            _remove_torn_log(folder)
         _make_table(str(folder), table, version)
         folder.child("_delta_log").sync(files=True)  # delta-rs writes without fsync
         folder.sync(files=False)
+
+
+def _remove_torn_log(folder: Location) -> None:
+    """Remove the log of a table without data files that a power failure during its creation has torn."""
+    log = folder.child("_delta_log")
+    if {*folder.names()} == {log.name} and segment_fault(log):
+        for name in log.names():
+            log.discard(name)
 
 
 def _make_table(uri: str, table: str, version: int) -> None:
