@@ -1,6 +1,7 @@
 """A node of a cluster of each minor version of Kafka: registration, transactions, groups and the return."""
 
 import asyncio
+import subprocess
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from offsetlake.kafka import error_codes
 from offsetlake.serve.protocol import api_keys as apis
 from support.broker.api_versions import recorded, stated
-from support.broker.kafka_tools import IN_FRONT_OF
+from support.broker.kafka_tools import GROUP_COMMAND, IN_FRONT_OF, compile_java, java
 from support.broker.workload import create_topic, member, simple_commit
 from support.serve.adopted import Adopted, committed, until
 from support.serve.kio_requests import ask
@@ -19,6 +20,7 @@ from support.serve.kio_requests import ask
 pytestmark = pytest.mark.long  # a broker of each version
 
 TOPIC, SECONDS = "versions", 120
+PROGRAM = Path(__file__).parents[1] / "transactions" / "java" / "SendOffsets.java"
 FIRST_CORDONING = "4.3"
 _NOT_READY = {
     error_codes.CONCURRENT_TRANSACTIONS,
@@ -42,8 +44,9 @@ def test_transactions_and_groups_in_front_of_each_version(version: str, tmp_path
             new_topics_are_led_by_the_broker(broker.bootstrap, version)
             by_librdkafka(broker.bootstrap)
             by_transaction_version_2(adopted)
+            by_java(adopted, version, tmp_path)
             members = [member(broker.bootstrap, kind, {(TOPIC, 0): 3}, kind) for kind in ("classic", "consumer")]
-            expected = committed(broker.bootstrap, ["before", "librdkafka", "version-2", "classic", "consumer"])
+            expected = committed(broker.bootstrap, ["before", "librdkafka", "version-2", "java", "classic", "consumer"])
         code, output = adopted.move("return", "--execute")
         assert code == 0, output
         until(lambda: committed(broker.bootstrap, [*expected]), expected)
@@ -53,7 +56,7 @@ def test_transactions_and_groups_in_front_of_each_version(version: str, tmp_path
         log = (broker.folder / "broker.log").read_text(encoding="utf-8").splitlines()
     assert [line for line in log if "ERROR" in line and "Coordinator" in line] == []
     assert {group: offsets[TOPIC, 0] for group, offsets in expected.items()} == {
-        "before": 1, "librdkafka": 7, "version-2": 7, "classic": 3, "consumer": 3,
+        "before": 1, "librdkafka": 7, "version-2": 7, "java": 7, "classic": 3, "consumer": 3,
     }  # fmt: skip
 
 
@@ -99,6 +102,22 @@ def by_transaction_version_2(adopted: Adopted) -> None:
         until(lambda: offset_error(adopted, **identity, **values), error_codes.NONE)  # noqa: B023
         producer = settled(bootstrap, apis.END_TXN, 5, committed=commits, **identity)
     until(lambda: committed(bootstrap, [name]), {name: {(TOPIC, 0): 7}})
+
+
+def by_java(adopted: Adopted, version: str, folder: Path) -> None:
+    """Commit, abort and commit by the producer of this version of Kafka, and delete a group by its tool."""
+    bootstrap = adopted.broker.bootstrap
+    compile_java(PROGRAM, folder, version)
+    ends = [f"java:{TOPIC}:0:{offset}:{end}" for offset, end in ((5, "commit"), (6, "abort"), (7, "commit"))]
+    command = java("SendOffsets", bootstrap, "java", *ends, version=version, classes=folder, log_level="OFF")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, ["commit", "abort", "commit"]), done.stderr
+    until(lambda: committed(bootstrap, ["java"]), {"java": {(TOPIC, 0): 7}})
+    simple_commit(f"127.0.0.1:{adopted.port}", "deleted", {(TOPIC, 0): 1})
+    arguments = ["--bootstrap-server", bootstrap, "--delete", "--group", "deleted"]
+    command = java(GROUP_COMMAND, *arguments, version=version, log_level="OFF")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert (done.returncode, "was successful" in done.stdout) == (0, True), done.stdout + done.stderr
 
 
 def offset_error(adopted: Adopted, **values: Any) -> int:

@@ -21,9 +21,6 @@ NOT_SERVED = {
 }
 """The APIs that a node does not serve and does not state in ApiVersions: no client sends them to it."""
 
-NEGOTIATED = {18: 5, 28: 6, 42: 3}
-"""Versions of Kafka 4.4 that a node does not accept, and that clients send only to nodes that state them."""
-
 REFUSED_BY_BROKERS = {0, 1, 2}
 """Versions of Produce that brokers state for old versions of librdkafka, and refuse (KIP-896)."""
 
@@ -34,7 +31,7 @@ def test_a_node_accepts_what_brokers_accept(version: str) -> None:
     missing = {}
     for key, (first, last) in recorded(version)["broker"].items():
         api = int(key)
-        stated = {*range(first, last + 1)} - {NEGOTIATED.get(api)} - (REFUSED_BY_BROKERS if api == PRODUCE else set())
+        stated = {*range(first, last + 1)} - (REFUSED_BY_BROKERS if api == PRODUCE else set())
         if api not in FORWARDED | RELAYED | NOT_SERVED.keys() and (
             versions := stated - {*BROKER_VERSIONS.get(api, ())}
         ):

@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 from offsetlake.kafka.error_codes import (
     COORDINATOR_LOAD_IN_PROGRESS,
     ILLEGAL_SASL_STATE,
+    INVALID_REQUEST,
+    NONE,
+    REBOOTSTRAP_REQUIRED,
     UNSUPPORTED_VERSION,
 )
 from offsetlake.serve.apis.api_versions import api_versions
@@ -80,6 +83,7 @@ from offsetlake.serve.writes.deletions import Deletions
 from offsetlake.serve.writes.offset_commit import MIN_LARGE_REQUEST_BYTES, OffsetCommit
 from offsetlake.serve.writes.rounds import Writes
 
+_DESTINATION_SINCE = 5  # version of ApiVersions with the node that the client means
 _Response = Values | Steps[Values]  # not written in a nested function, which would build the type for each request
 _Synchronous = Callable[[Any, RequestContext], _Response]
 _WithCallback = Callable[[Any, RequestContext, Callable[[Values | bytes], None]], Work | None]
@@ -238,6 +242,8 @@ class ApiDispatcher:
         values = api_versions(request, context)
         if self._forwarding is None or values.get("error_code"):
             return values
+        if context.version >= _DESTINATION_SINCE and (error := self._destination_error(request)):
+            return {"error_code": error, "api_keys": []}
         versions = {**self._versions, **self._forwarding.versions}
         return {
             **values,
@@ -246,6 +252,16 @@ class ApiDispatcher:
             "finalized_features": [],
             "finalized_features_epoch": -1,
         }
+
+    def _destination_error(self, request: Any) -> int:
+        """Return an error code if a client means to connect to another node (KIP-1242)."""
+        cluster_id, node = request.cluster_id, request.node_id
+        if (cluster_id is None) != (node < 0):
+            return INVALID_REQUEST
+        known = self._cluster.cluster_id()
+        if cluster_id is None or known is None or (cluster_id, node) == (known, self._topics.node):
+            return NONE
+        return REBOOTSTRAP_REQUIRED
 
     def _respond(self, api: int, version: int, values: _Response, answer: Answer) -> Work:
         """Encode a response in steps, and send it."""

@@ -74,7 +74,7 @@ class ClusterApis:
     """Answers Metadata, FindCoordinator, DescribeCluster, DescribeTopicPartitions, ListOffsets and Produce."""
 
     def __init__(self, store: Store, topics: Topics, reads: LogReads, cluster_id: Callable[[], str | None]) -> None:
-        self._store, self._topics, self.reads, self._cluster_id = store, topics, reads, cluster_id
+        self._store, self._topics, self.reads, self.cluster_id = store, topics, reads, cluster_id
         self.address: tuple[str, int]
 
     def metadata(self, request: Any, context: RequestContext) -> Steps[Values]:
@@ -104,7 +104,7 @@ class ClusterApis:
         with_operations = getattr(request, "include_cluster_authorized_operations", False)
         return {
             "brokers": self._brokers(table),
-            "cluster_id": self._cluster_id(),
+            "cluster_id": self.cluster_id(),
             "controller_id": table.controller_id,
             "topics": Lazy(len(topics), described_topics),
             "cluster_authorized_operations": _DESCRIBE if with_operations else _NO_BITS,
@@ -119,7 +119,7 @@ class ClusterApis:
         table = self._topics.now()
         brokers = [broker | {"broker_id": broker["node_id"], "is_fenced": False} for broker in self._brokers(table)]
         return {
-            "cluster_id": self._cluster_id() or "",
+            "cluster_id": self.cluster_id() or "",
             "controller_id": table.controller_id,
             "brokers": brokers,
             "cluster_authorized_operations": _DESCRIBE if request.include_cluster_authorized_operations else _NO_BITS,

@@ -34,8 +34,11 @@ def _subscribed(request: Any) -> Iterator[NamedPartition]:
 
 def _with_partitions(request: Any) -> Iterator[NamedPartition]:
     for topic in request.topics:
-        if topic.partitions:
-            yield NamedPartition(topic.name.encode(), partition=max(each.partition_index for each in topic.partitions))
+        last = max((each.partition_index for each in topic.partitions), default=0)
+        if hasattr(topic, "name"):
+            yield NamedPartition(topic.name.encode(), partition=last)
+        elif topic.topic_id is not None:
+            yield NamedPartition(None, topic.topic_id.bytes, last)
 
 
 _READERS: Mapping[int, Callable[[Any], Iterable[NamedPartition]]] = {

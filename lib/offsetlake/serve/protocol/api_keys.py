@@ -69,9 +69,15 @@ _SHARE_STATE = {
 }
 
 BROKER_VERSIONS = {api: versions for api, versions in VERSIONS.items() if api not in _SHARE_STATE} | {
-    WRITE_TXN_MARKERS: range(1, 3)
+    API_VERSIONS: range(6),
+    TXN_OFFSET_COMMIT: range(7),
+    DELETE_GROUPS: range(4),
+    WRITE_TXN_MARKERS: range(1, 3),
 }
-"""The supported versions of a process that is a broker of a cluster: the other brokers coordinate share partitions."""
+"""The supported versions of a process that is a broker of a cluster: those of Kafka 4.0 to 4.4.
+
+The other brokers coordinate share partitions.
+"""
 
 
 def version_range(api: int, versions: range) -> dict[str, int]:

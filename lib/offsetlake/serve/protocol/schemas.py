@@ -8,6 +8,7 @@ from kio.index import UnknownAPIKey, UnknownEntity, load_request_schema, load_re
 
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.protocol.encoding import Values, encoded
+from offsetlake.serve.protocol.later_schemas import REQUESTS, RESPONSES
 from offsetlake.serve.protocol.request_limits import REQUEST_LIMITS
 from offsetlake.serve.protocol.request_reader import entity_reader
 from offsetlake.serve.steps import Steps
@@ -43,11 +44,11 @@ def write(api: int, version: int, values: Values) -> bytes:
 @cache
 def _request_schema(api: int, version: int) -> Any:
     """Return the schema of a request, which kio looks up in 15 us each time."""
-    return load_request_schema(api, version)
+    return REQUESTS.get((api, version)) or load_request_schema(api, version)
 
 
 @cache
 def response_schema(api: int, version: int) -> tuple[Any, bytes]:
     """Return the schema of a response, and the tagged fields of its header, which precede it."""
-    schema: Any = load_response_schema(api, version)
+    schema: Any = RESPONSES.get((api, version)) or load_response_schema(api, version)
     return schema, _TAGS if schema.__header_schema__.__flexible__ else b""

@@ -4,7 +4,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
 
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.audit.headers import COMMIT
@@ -19,6 +20,7 @@ from offsetlake.kafka.error_codes import (
     OFFSET_OUT_OF_RANGE,
     PRODUCER_FENCED,
     UNKNOWN_SERVER_ERROR,
+    UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from offsetlake.kafka.uuid import ZERO_UUID
@@ -38,10 +40,25 @@ from offsetlake.serve.writes.offset_commit import OffsetCommit
 from offsetlake.serve.writes.rounds import Writes
 from offsetlake.util.times import now_ms
 
+_FIRST_TOPIC_ID_VERSION = 6
 _FIRST_LOADING_VERSION = 2  # with COORDINATOR_LOAD_IN_PROGRESS (14)
 _COORDINATOR_NOT_AVAILABLE = 15
 _STEP_PARTITIONS = 100
 _INT32 = struct.Struct(">i")
+
+
+class _TopicById(NamedTuple):
+    """A topic of a request that names it by its id."""
+
+    name: str | None
+    topic_id: UUID | None
+    partitions: Sequence[Any]
+
+
+def _id_of(topic: Any) -> bytes:
+    """Return the id of a topic of a request, zeros without one."""
+    topic_id = getattr(topic, "topic_id", None)
+    return ZERO_UUID if topic_id is None else topic_id.bytes
 
 
 class TransactionCheck(Protocol):
@@ -75,7 +92,7 @@ class TransactionalCommit:
     def _records(self, now: int) -> Iterator[Record]:
         indices = count()
         for topic in self._request.topics:
-            name = topic.name.encode()
+            name, topic_id = (topic.name or "").encode(), _id_of(topic)
             prefix = offset_commit_key(self._group, name)
             for partition in topic.partitions:
                 index, metadata = next(indices), (partition.committed_metadata or "").encode()
@@ -83,9 +100,9 @@ class TransactionalCommit:
                 if not self._errors[index]:
                     number, offset = partition.partition_index, partition.committed_offset
                     epoch = getattr(partition, "committed_leader_epoch", -1)
-                    self._values.append((key(name, number), VALUE.pack(offset, epoch, ZERO_UUID) + metadata))
+                    self._values.append((key(name, number), VALUE.pack(offset, epoch, topic_id) + metadata))
                     self.last_partitions[name] = max(number, self.last_partitions.get(name, 0))
-                    value = offset_commit_value(offset, epoch, metadata, now, -1, ZERO_UUID)
+                    value = offset_commit_value(offset, epoch, metadata, now, -1, topic_id)
                     yield prefix + _INT32.pack(number), value
 
     def batches(self) -> Sequence[Batch]:
@@ -118,6 +135,8 @@ class TxnOffsetCommit:
     def take(self, request: Any, context: RequestContext, answer: Answer) -> Work:
         """Handle a request in steps; `answer` is called now or later."""
         group = request.group_id.encode()
+        if context.version >= _FIRST_TOPIC_ID_VERSION:
+            request = request._replace(topics=[self._named(topic) for topic in request.topics])
         if error := denial(context, request.transactional_id, group):
             answer(answer_values(request, [], error))
             return 0
@@ -168,7 +187,14 @@ class TxnOffsetCommit:
 
         self._writes.after(delay_ms, begin)
 
-    def _partition_error(self, topic: str, partition: Any) -> int:
+    def _named(self, topic: Any) -> "_TopicById":
+        """Return a topic that a request names by its id with its name; None if the id is unknown."""
+        name = None if topic.topic_id is None else self._topics.name_of(topic.topic_id.bytes)
+        return _TopicById(None if name is None else name.decode(), topic.topic_id, topic.partitions)
+
+    def _partition_error(self, topic: str | None, partition: Any) -> int:
+        if topic is None:
+            return UNKNOWN_TOPIC_ID
         if not self._topics.has_partition(topic.encode(), partition.partition_index):
             return UNKNOWN_TOPIC_OR_PARTITION
         return OFFSET_OUT_OF_RANGE if partition.committed_offset == MAX_OFFSET else NONE
@@ -203,5 +229,12 @@ def answer_values(request: Any, errors: list[int], error: int) -> Values:
         results = ({"partition_index": number, "error_code": next(remaining, NONE) or error} for number in numbers)
         return Lazy(len(numbers), results)
 
-    topics = ({"name": topic.name, "partitions": partitions(topic)} for topic in request.topics)
+    topics = (
+        {
+            "name": getattr(topic, "name", None),
+            "topic_id": getattr(topic, "topic_id", None),
+            "partitions": partitions(topic),
+        }
+        for topic in request.topics
+    )
     return {"topics": Lazy(len(request.topics), topics)}
