@@ -5,10 +5,15 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from offsetlake.lake.lake import Lake
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.pipeline.compact.rebuild import rebuild
+from support.broker.broker import Broker
+from support.broker.data_folder import copy_log
+from support.broker.workload import create_topic, simple_commit
 from support.command_line import Run
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle
@@ -135,3 +140,38 @@ def test_a_commit_of_a_coordinator_with_the_former_number_is_not_in_force(tmp_pa
     write_log(tmp_path / "log", [*OLD, *NEW, late], AFTER)
     cycle(InProcess(), lake, tmp_path / "log")
     assert offsets(run, lake) == EXPECTED
+
+
+@pytest.mark.broker
+@pytest.mark.long
+def test_a_broker_answers_from_the_same_log_partition(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "broker").mkdir()
+    lake, log = new_lake(tmp_path / "lake"), tmp_path / "log"
+    groups = GROUPS[:12]
+    with Broker(tmp_path / "broker", {"offsets.topic.num.partitions": str(BEFORE)}) as broker:
+        create_topic(broker.bootstrap, "t", 2)
+        for name in groups:
+            simple_commit(broker.bootstrap, name, {("t", 0): 10, ("t", 1): 11})
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        (added,) = admin.create_partitions([NewPartitions(OFFSETS_TOPIC, AFTER)]).values()
+        added.result(60)
+        broker.restart()
+        again = groups[:6]
+        for name in again:
+            simple_commit(broker.bootstrap, name, {("t", 0): 20})
+        answered = {
+            (name, place.partition): place.offset
+            for name in groups
+            for (_, future) in admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)]).items()
+            for place in future.result(60).topic_partitions
+        }
+        broker.stop()
+        copy_log(broker.data_dir, log)
+    cycle(InProcess(), lake, log)
+    found = offsets(run, lake)
+    silent = {name for name in groups[6:] if group_log_partition(name, BEFORE) != group_log_partition(name, AFTER)}
+    assert silent, "without such groups the test would prove less"
+    assert answered == {key: value for key, value in found.items() if key[0] not in silent}
+    assert {key: value for key, value in found.items() if key[0] in silent} == {
+        (name, partition): 10 + partition for name in silent for partition in range(2)
+    }, "the coordinators do not know the offsets of groups that have not committed since, which are shown"

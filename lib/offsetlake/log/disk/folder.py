@@ -23,6 +23,7 @@ from offsetlake.kafka.batches.framing import (
 from offsetlake.kafka.batches.kernels import Bytes, Ints
 from offsetlake.kafka.batches.reader import CorruptRegion
 from offsetlake.log.disk.absent import absent_partitions, check_topic_ids
+from offsetlake.log.disk.completeness import log_start, missing_records, read_checkpoints
 from offsetlake.log.disk.segments import (
     SWAP,
     Segment,
@@ -53,11 +54,13 @@ class FolderSlice:
 def describe(folder: Path) -> LogExtent:
     """Return the extent of the log in a folder: each partition from its first segment to its last whole batch.
 
+    A partition begins at the log start offset that its broker has recorded, if that is in a segment.
+
     Raises:
         LogUnavailable: The folder does not exist or does not contain a log.
         LogMismatch: It contains partitions of different topics of one name.
     """
-    partitions = partitions_in(folder)
+    partitions, checkpoints = partitions_in(folder), read_checkpoints(folder)
     ranges, notes = dict[LogPartition, OffsetRange](), list[str]()
     for log_partition, path in partitions.items():
         files = segment_files(path)
@@ -66,7 +69,9 @@ def describe(folder: Path) -> LogExtent:
         if not segments:
             continue
         end, torn = end_of(segments[-1])
-        ranges[log_partition] = OffsetRange(segments[0].base_offset, end)
+        start = max(segments[0].base_offset, log_start(checkpoints, log_partition) or 0)
+        ranges[log_partition] = OffsetRange(min(start, end), end)
+        notes += missing_records(checkpoints, log_partition, files, ranges[log_partition])
         if torn:
             notes.append(
                 f"{log_partition}: the last {torn} bytes of {segments[-1].path.name} are not a complete batch; "

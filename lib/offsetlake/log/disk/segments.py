@@ -6,6 +6,7 @@ segment and replaces those that begin within it; `.cleaned` files are unfinished
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from offsetlake.errors import LogUnavailable
 from offsetlake.log.positions import LogPartition
 
 _FILE = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)(\.[a-z]+)?")
-SWAP, _CLEANED = ".swap", ".cleaned"
+_INDEXES = frozenset({"index", "timeindex", "txnindex"})
+_KINDS = _INDEXES | {"log"}
+SWAP, _CLEANED, _DELETED = ".swap", ".cleaned", ".deleted"
 _PARTITION = re.compile(r"(.+)-(0|[1-9][0-9]*)")
 
 
@@ -78,11 +81,15 @@ class SegmentFiles:
     | segments | the segments, in log order |
     | swaps    | the files of segments that replace others, and of their indexes: `.swap` |
     | replaced | the files of the segments that they replace |
+    | snapshots | the snapshots of the state of producers, whose names are log offsets |
+    | without_log | the base offsets of segments of which only an index is there |
     """
 
     segments: list[Segment]
     swaps: list[Path]
     replaced: list[Path]
+    snapshots: list[Path]
+    without_log: list[int]
 
 
 def segments_of(partition: Path) -> list[Segment]:
@@ -105,8 +112,10 @@ def segment_files(partition: Path) -> SegmentFiles:
     ]
     present = [file for file in files if file.suffix is None]
     logs = [file.segment for file in present if file.kind == "log"]
+    snapshots = [file.path for file in present if file.kind == "snapshot"]
+    without_log = _without_log(files)
     if not any(file.suffix == SWAP for file in files):
-        return SegmentFiles(sorted(logs, key=_base_offset), [], [])
+        return SegmentFiles(sorted(logs, key=_base_offset), [], [], snapshots, without_log)
     # A swap file at or after a cleaned one is part of an unfinished split of a segment (KAFKA-6264).
     limit = min((file.base_offset for file in files if file.suffix == _CLEANED), default=1 << 63)
     swaps = [file for file in files if file.suffix == SWAP and file.base_offset < limit]
@@ -116,7 +125,20 @@ def segment_files(partition: Path) -> SegmentFiles:
     # An empty swap file covers no log offset, but still takes the place of the segment of its name.
     replaced = [file.path for file in present if first <= file.base_offset < end or file.base_offset in bases]
     kept = [segment for segment in logs if segment.path not in replaced]
-    return SegmentFiles(sorted([*kept, *new], key=_base_offset), [file.path for file in swaps], replaced)
+    without_log = [base for base in without_log if not first <= base < end]
+    segments = sorted([*kept, *new], key=_base_offset)
+    return SegmentFiles(segments, [file.path for file in swaps], replaced, snapshots, without_log)
+
+
+def _without_log(files: Sequence[_SegmentFile]) -> list[int]:
+    """Return the base offsets of indexes without a segment, unless a broker was about to delete them with it."""
+    with_log = {file.base_offset for file in files if file.kind == "log" and file.suffix in (None, SWAP)}
+    deleted = {
+        kind: {file.base_offset for file in files if file.kind == kind and file.suffix == _DELETED} for kind in _KINDS
+    }
+    being_deleted = deleted["log"].difference(*(deleted[kind] for kind in _INDEXES))  # a broker renames the log first
+    bases = {file.base_offset for file in files if file.kind in _INDEXES and file.suffix is None}
+    return sorted(bases - with_log - being_deleted)
 
 
 def _base_offset(segment: Segment) -> int:
