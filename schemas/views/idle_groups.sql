@@ -3,7 +3,7 @@
 --   group_id              consumer group
 --   group_type            classic, consumer, share or streams; null if a tombstone of the group hides its offsets
 --   state                 state of the group; null as for group_type
---   member_count          number of members; a group with members that commits nothing is stuck, or its topics are
+--   member_count          number of members, null if the state is Unknown; a group with members that commits nothing is stuck, or its topics are
 --                         quiet
 --   offsets               number of its offsets
 --   last_commit_timestamp when the newest of its offsets was committed, in ms since the epoch

@@ -3,7 +3,7 @@
 --
 -- Only idle offsets count: those not committed for two days before the newest record in the lake, so that a nightly job
 -- is not listed between two of its runs. A group that commits without members, as a consumer does that assigns its
--- partitions itself, is not listed while it commits.
+-- partitions itself, is not listed while it commits. A group whose state is Unknown is not listed either.
 --
 -- A group is listed if a tombstone has deleted it and offsets are left; if some of its topics do not exist any more (as
 -- an `expire` with a live cluster found; the log does not tell); if it has no members, and no group with members that
@@ -80,5 +80,6 @@ SELECT group_id,
   state, topics, deleted_topics, unsubscribed_topics, offsets, since_timestamp,
   clock_timestamp - greatest(since_timestamp, 0) AS idle_ms
 FROM counted CROSS JOIN log_clock
-WHERE (is_gone = 1 AND idle_topics = topics) OR deleted_topics > 0
-  OR (member_count = 0 AND unsubscribed_topics = topics) OR (member_count > 0 AND unsubscribed_topics > 0)
+WHERE ((is_gone = 1 AND idle_topics = topics) OR deleted_topics > 0
+  OR (member_count = 0 AND unsubscribed_topics = topics) OR (member_count > 0 AND unsubscribed_topics > 0))
+  AND coalesce(state, '') <> 'Unknown'

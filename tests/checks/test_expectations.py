@@ -26,6 +26,7 @@ from offsetlake.checks.expectations import (
 from offsetlake.errors import LakeBusy, LakeUnusable
 from offsetlake.lake import plans, runs
 from offsetlake.lake.commits import ours
+from offsetlake.lake.files import table_schema
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.portions import portions
 from offsetlake.log.address import LogAddress
@@ -35,6 +36,7 @@ from offsetlake.rules.policy import Override, RetentionPolicy
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import LATER, cycle, plan_expiry
 from support.lakes import new_lake
+from support.oracle.encoders import group_log_partition
 from support.oracle.random_logs import RandomLog, random_log
 from support.queries.lakes import Row
 
@@ -127,6 +129,22 @@ def _changeable(lake: Lake, table: str) -> Any:
     return of
 
 
+def unresolved(**of: Any) -> Fault:
+    """What a quarantined record leaves unknown, beside what was planned without it."""
+
+    def fault(lake: Lake) -> None:
+        schema = table_schema("unresolved_records")
+        row = {"group_id": "", "log_topic": "__consumer_offsets", "log_offset": FAR, "reason": "why"} | of
+        write_deltalake(
+            lake.table_location("unresolved_records").path,
+            pa.Table.from_pylist([row], schema),
+            mode="append",
+            commit_properties=OUR_FAULT,
+        )
+
+    return fault
+
+
 def ingest_again(start: int, position: int) -> Fault:
     """One more ingest, of log partition 9, that begins and ends there."""
     where = {"topic": "__consumer_offsets", "partition": 9}
@@ -165,6 +183,7 @@ OF_AB_TEST = "group_id = 'ab-test' AND \"partition\" = 1"
 A_COMMIT_OF_BILLING = {
     "group_id": "billing", "topic": "orders", "partition": 2, "log_partition": 9, "log_offset": 30,
 }  # fmt: skip
+AB_TEST_IN = group_log_partition("ab-test", 50)
 FIRST_SHARED = "group_id = 'thumbnailer' AND \"partition\" = 0"
 A_COMMIT = {"kind": "'commit'", "committed_offset": "1", "metadata": "''", "commit_timestamp": "1"}
 
@@ -317,6 +336,14 @@ FAULTS: list[tuple[str, Fault, Row]] = [
         "protected_offsets_planned",
         update("tombstones", OF_AB_TEST, group_id="'ledger'", topic="'payments'"),
         {"group_id": "ledger", "topic": "payments", "protected_by": "transaction"},
+    ),
+    *(
+        ("unknown_planned", unresolved(**of), {"scope": of["scope"], "quarantined_at": FAR})
+        for of in (
+            {"scope": "group", "group_id": "ab-test", "log_partition": 0},
+            {"scope": "log_partition", "log_partition": AB_TEST_IN},
+            {"scope": "offset", "group_id": "ab-test", "topic": "orders", "partition": 1, "log_partition": AB_TEST_IN},
+        )
     ),
     (
         "share_groups_planned_before_their_time",

@@ -116,7 +116,9 @@ BREAKS: dict[tuple[str, str], Row] = {
     ("tombstones", "outcome_is_known"): {"outcome": "sent"},
     ("tombstones", "refused_has_reason"): {"outcome": "refused", "reason": None},
     ("transaction_markers", "log_position_known"): {"log_offset": -1},
-    ("transaction_markers", "marker_known"): {"marker": "commit"},
+    ("transaction_markers", "marker_is_known"): {"marker": "commit"},
+    ("unresolved_records", "log_position_known"): {"log_offset": -1},
+    ("unresolved_records", "scope_known"): {"scope": "topic"},
 }  # fmt: skip
 
 REFUSED_BY_SPARK = [("offset_commits", "commit_has_value"), ("runs", "times_in_order")]

@@ -30,7 +30,7 @@ def _newer(table: str) -> TableDefinition:
     if table != "transaction_markers":
         return of
     columns = [column | (LOOSER_COLUMN if column["name"] == LOOSER_COLUMN["name"] else {}) for column in of.columns]
-    checks = [check for check in of.checks if check["name"] != "marker_known"]
+    checks = [check for check in of.checks if check["name"] != "marker_is_known"]
     properties = of.properties | {"delta.logRetentionDuration": "interval 20 days"}
     checks = [*checks, NEW_CHECK, LOOSER_CHECK]
     return replace(of, comment="markers", columns=(*columns, NEW_COLUMN), checks=(*checks,), properties=properties)

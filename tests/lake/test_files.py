@@ -53,6 +53,7 @@ def quarantined(log_offset: int, reason: str = "", **others: Any) -> Row:
         "reason": reason,
         "key_bytes": None,
         "value_bytes": None,
+        "is_control": None,
         **others,
     }
 

@@ -44,6 +44,10 @@ class StubGroups:
     def __init__(self, name: str) -> None:
         self.found = {name: {"group_type": "share", "log_partition": GROUPS.index(name) + 3}}
 
+    def unknown(self) -> dict[str, str]:
+        """Return which groups quarantined records leave unknown."""
+        return {}
+
     def members(self) -> dict[str, str]:
         """Return why groups cannot be changed."""
         return {"other": "it has members"}

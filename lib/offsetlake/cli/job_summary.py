@@ -13,8 +13,9 @@ from offsetlake.lake import runs
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.runner import FinishedJob
+from offsetlake.queries.questions import what_is_unknown
 from offsetlake.queries.run_changes import RunChanges, changes
-from offsetlake.rules.retention import EXPIRING, RULES
+from offsetlake.rules.retention import EXPIRING, RULES, Rule
 from offsetlake.util.amounts import counted, noun
 from offsetlake.util.command_lines import command_line
 from offsetlake.util.escaping import visible
@@ -42,6 +43,9 @@ _COMPACTED: Mapping[str, _Noun] = {
     "group_members": ("member", None),
     "share_partitions": ("share partition", None),
 }
+_NO_GROUPS = "The lake has no group now: those with records in history were deleted, or expired."
+_NO_RECORDS = "The lake has no group: no commit and no group record was decoded."
+_QUARANTINED = Rule.QUARANTINED.name.lower()
 _OF_GROUPS = ("nothing_left", "share_idle")  # rules that delete groups
 
 
@@ -57,6 +61,8 @@ def print_summary(lake: Lake, jobs: Sequence[FinishedJob], flags: Sequence[str])
     if undecodable:
         command = command_line("sql", *flags, "SELECT log_topic, log_partition, log_offset, reason FROM quarantine")
         _print(console, f"NOTE  {counted(undecodable, 'record')} could not be decoded: {command}", "bold yellow")
+    if note := what_is_unknown(lake):
+        _print(console, f"NOTE  {note}", "bold yellow")
     ingested = [job.row.run_id for job in jobs if job.row.job == "ingest" and job.row.outcome == "done"]
     changed = changes(lake, ingested, MAX_LISTED_GROUPS) if ingested else None
     if changed and changed.groups:
@@ -122,7 +128,7 @@ def _compact_lines(lake: Lake, job: FinishedJob, _flags: Sequence[str]) -> Itera
     )
     yield f"Compacted in {job.seconds:.1f} s; the lake now contains {totals}"
     if not counts["groups"]:
-        yield "No group is left: all groups of this log were deleted or expired. Their commits remain in history."
+        yield _NO_GROUPS if lake.count("offset_commits") or lake.count("group_records") else _NO_RECORDS
 
 
 def _expire_lines(_lake: Lake, job: FinishedJob, flags: Sequence[str]) -> Iterator[str]:
@@ -139,6 +145,7 @@ def _expire_lines(_lake: Lake, job: FinishedJob, flags: Sequence[str]) -> Iterat
     deleted = sum(counts.get(rule, 0) for rule in _OF_GROUPS)
     if not expired and not deleted:
         yield f"Evaluated {counted(evaluated, 'offset')}: none expires"
+        yield from _count_lines({(_QUARANTINED, _QUARANTINED): counts.get(_QUARANTINED, 0)})
         return
     yield (
         f"Evaluated {counted(evaluated, 'offset')}: {expired:,} {noun(expired, 'expires', 'expire')}, and "

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from offsetlake.queries.exploring.step import Step
+from offsetlake.rules.groups.state import UNKNOWN
 from offsetlake.util.amounts import counted
 
 Row = Mapping[str, Any]
@@ -39,6 +40,7 @@ _TONES = {
 """How states and statuses are shown, by the tone of their colour; others are neutral."""
 
 _KEPT = {
+    "quarantined": "kept: a later record could not be decoded",
     "no_group": "kept: the group was deleted",
     "share_group": "kept: share group",
     "active_group": "kept: the group is active",
@@ -158,6 +160,8 @@ def group_words(step: Step) -> str:
     group = step.group
     if group is None:
         return "The log had no record of its members: the group only committed."
+    if group["state"] == UNKNOWN:
+        return f"Unknown: a newer record of the {group['group_type']} group, or a batch, could not be decoded."
     members = counted(group["member_count"], "member") if group["member_count"] else "no members"
     number = group["generation"] if group["generation"] is not None else group["epoch"]
     epoch = "" if number is None else f", in {'generation' if group['generation'] is not None else 'epoch'} {number:,}"

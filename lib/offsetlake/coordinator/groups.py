@@ -51,6 +51,8 @@ def is_coordinated(group_type: str) -> bool:
 def loaded(step: Step, group_id: str, state: Mapping[str, Any]) -> Group:
     """Return a group from `GroupState.to_dict`, with the timers of a broker that has loaded the log.
 
+    A member whose record cannot be decoded is unknown to the coordinator, and has to join again.
+
     Raises:
         ValueError: The coordinator has no members of groups of this type.
     """
@@ -59,11 +61,11 @@ def loaded(step: Step, group_id: str, state: Mapping[str, Any]) -> Group:
     if state["group_type"] == "classic":
         return from_value(step, group_id, state["metadata"])
     if state["group_type"] == "share":
-        share_group = ShareGroup(group_id, GroupState.from_dict(state))
+        share_group = ShareGroup(group_id, GroupState.from_dict({**state, "unread": {}}))
         share_group.initializing_since_ms = step.now_ms
         share_members.loaded(step, share_group)
         return share_group
-    group = ConsumerGroup(group_id, GroupState.from_dict(state))
+    group = ConsumerGroup(group_id, GroupState.from_dict({**state, "unread": {}}))
     timers.loaded(step, group)
     return group
 

@@ -26,9 +26,9 @@ HISTORY = (
     "quarantine",
     "audit_events",
 )
-REDUCED_HISTORY = HISTORY[:4]
+REDUCED_HISTORY = HISTORY[:5]
 """The history tables that the state tables are reduced from."""
-STATE = ("offsets", "pending_offsets", "groups", "group_members", "share_partitions")
+STATE = ("offsets", "pending_offsets", "groups", "group_members", "share_partitions", "unresolved_records")
 TABLES = (*HISTORY, *STATE, "tombstones", "alterations", "log_ends", "history_cuts", "runs")
 FORMER_NAMES = {"acts": "audit_events"}
 """Tables by the names they had before lake version 6."""

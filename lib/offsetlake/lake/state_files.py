@@ -182,6 +182,7 @@ def split_sorted(rows: pa.Table) -> Iterator[pa.Table]:
     """Sort rows and split them into state files of about STATE_FILE_ROWS rows, but never split a group."""
     by_id = "topic" not in rows.column_names and "topic_id" in rows.column_names
     order = [name for name in (_ORDER_BY_ID if by_id else _ORDER) if name in rows.column_names]
+    order = order[:1] if "scope" in rows.column_names else order  # of `unresolved_records`, other columns can be null
     ordered = in_order(rows, order)
     groups = order_codes(ordered, order[:1])
     start = 0

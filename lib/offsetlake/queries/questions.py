@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from offsetlake.errors import BadRequest, NotInLake
 from offsetlake.lake.definitions import definition
-from offsetlake.lake.files import table_schema
+from offsetlake.lake.files import active_files, table_schema
 from offsetlake.lake.history_cuts import Scope, last_cut
 from offsetlake.lake.history_files import smallest
 from offsetlake.lake.lake import Lake
@@ -20,10 +20,12 @@ from offsetlake.queries.moved import current_partition, log_partition_count
 from offsetlake.queries.similar_names import similar_group, similar_topic
 from offsetlake.queries.unread import check_read
 from offsetlake.rules import policy
+from offsetlake.rules.unresolved import sentence
 from offsetlake.util.times import to_iso
 
 STATES = (
     "Empty", "Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "NotReady", "Dead",
+    "Unknown",
 )  # fmt: skip
 GROUP_COLUMNS = [name for name in definition("groups").column_names if name != "replay_state"]
 TIMED = ("offset_commits", "transaction_markers", "group_records", "share_state_records")
@@ -90,8 +92,9 @@ def like(rows: pa.Table, pattern: str | None) -> pa.Table:
 
 def known_groups(lake: Lake, pattern: str) -> list[str]:
     """Return the groups that history has a record of and that match the pattern; raise NotInLake if there is none."""
-    every = "SELECT group_id FROM offset_commits UNION ALL SELECT group_id FROM group_records"
-    known = lake.query(f"SELECT DISTINCT group_id FROM ({every})", "offset_commits", "group_records")  # noqa: S608
+    tables = ("offset_commits", "group_records", "groups")  # some groups have only records that cannot be decoded
+    every = " UNION ALL ".join(f"SELECT group_id FROM {table}" for table in tables)  # noqa: S608
+    known = lake.query(f"SELECT DISTINCT group_id FROM ({every})", *tables)  # noqa: S608
     found: list[str] = like(known, pattern)["group_id"].to_pylist()
     if not found:
         check_read(lake, pattern)
@@ -109,7 +112,7 @@ def log_partitions_of(lake: Lake, groups: Collection[str]) -> list[int]:
 
 def log_partitions_like(lake: Lake, pattern: str) -> list[int]:
     """Return the log partitions with records of groups that match a pattern."""
-    tables = ("offset_commits", "group_records")
+    tables = ("offset_commits", "group_records", "groups")
     every = " UNION ALL ".join(f"SELECT group_id, log_partition FROM {table}" for table in tables)  # noqa: S608
     known = like(lake.query(f"SELECT DISTINCT group_id, log_partition FROM ({every})", *tables), pattern)  # noqa: S608
     partitions: list[int] = pc.unique(known["log_partition"]).to_pylist()
@@ -287,6 +290,29 @@ def what_was_dropped(lake: Lake, scope: Scope) -> str:
     return (
         f"History begins{begins}: of the records before, `offsetlake maintain` has kept only those that decide the "
         "offsets and groups since ([history] keep)."
+    )
+
+
+def what_is_unknown(lake: Lake, pattern: str | None = None) -> str:
+    """Return a sentence about what quarantined records leave unknown of some groups; empty if it is nothing.
+
+    It names the newest of the records; `pattern` is a shell pattern of the groups, None for all.
+    """
+    if "unresolved_records" not in lake.tables() or not active_files(lake, "unresolved_records"):
+        return ""
+    rows = lake.query("SELECT * FROM unresolved_records ORDER BY log_offset DESC", "unresolved_records")
+    if pattern is not None:
+        places = pa.array(log_partitions_like(lake, pattern), pa.int32())
+        about = pa.array(policy.like(rows["group_id"], pattern))
+        whole = pc.and_(pc.equal(rows["group_id"], ""), pc.is_in(rows["log_partition"], places))
+        rows = rows.filter(pc.or_(about, whole))
+    if not rows.num_rows:
+        return ""
+    count = "1 record" if rows.num_rows == 1 else f"{rows.num_rows:,} records, the newest first"
+    why = sentence(rows.slice(0, 1).to_pylist()[0])
+    return (
+        f"Some offsets or groups are unknown, and nothing is decided about them: {why} ({count}: table "
+        "unresolved_records)."
     )
 
 

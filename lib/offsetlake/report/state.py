@@ -64,7 +64,7 @@ def quarantine(scope: Scope) -> Section:
     """Return the section on records that could not be decoded."""
     title, reasons = "Quarantine", numbers.quarantine_reasons(scope).to_pylist()
     if not reasons:
-        return Section(title, "All records could be decoded.")
+        return Section(title, "Every record that was read could be decoded, as far as history is kept.")
     rows = [
         {"reason": row["reason"], "records": row["records"], "newest": instant(row["newest_timestamp"])}
         for row in reasons

@@ -6,9 +6,11 @@ is the same. So history can be cut again and again, each time from the previous 
 Instants before the newest dropped record cannot be answered from it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from heapq import merge
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.rules.groups.records import GroupRecord
-from offsetlake.rules.groups.replay import commit_record, group_record, in_log_order, replayed
-from offsetlake.rules.reduction import KEY, next_markers, positions
+from offsetlake.rules.groups.replay import (
+    NOTHING_UNREAD,
+    Unread,
+    commit_record,
+    group_record,
+    in_log_order,
+    replayed,
+)
+from offsetlake.rules.reduction import KEY, latest, next_markers, positions
 from offsetlake.rules.share_replay import SHARE_PARTITION
 from offsetlake.util.row_codes import among, order_codes
 
@@ -66,13 +75,28 @@ def kept_markers(commits: pa.Table, markers: pa.Table, recent_after: int) -> pa.
     return markers.filter(pa.array(kept))
 
 
-def kept_group_records(records: pa.Table, newest_of_groups: pa.Table, holding: Iterable[str]) -> GroupBaseline:
+def kept_quarantine(quarantined: pa.Table) -> pa.Table:
+    """Return the rows of `quarantine` to keep: the newest of each key, and the newest batch, of each log partition.
+
+    An older one concerns nothing that the newest does not.
+    """
+    return (
+        latest(quarantined, ("log_topic", "log_partition", "key_bytes", "is_control"))
+        if len(quarantined)
+        else quarantined
+    )
+
+
+def kept_group_records(
+    records: pa.Table, newest_of_groups: pa.Table, holding: Iterable[str], unread: Mapping[int, Unread] = {}
+) -> GroupBaseline:
     """Return the rows of `group_records` to keep: the fewest that give the same state of each group.
 
     Args:
         records: All group records.
         newest_of_groups: The newest commit of each group, with the columns group_id, log_partition and log_offset.
         holding: The groups of which other commits are kept.
+        unread: The quarantined records that concern groups, by log partition.
     """
     has_records = pc.is_in(newest_of_groups["group_id"], pc.unique(records["group_id"]))
     rows = newest_of_groups.filter(has_records).select(_CREATING).to_pylist()
@@ -85,10 +109,12 @@ def kept_group_records(records: pa.Table, newest_of_groups: pa.Table, holding: I
     for group_id, group_rows in groupby(in_log_order(records), key=itemgetter("group_id")):
         of_group, commit = [*group_rows], commits.get(group_id)
         decoded = {row["log_offset"]: group_record(row) for row in of_group}
-        if commit and group_id not in holding and _state(decoded.values(), commit) == _state(decoded.values(), None):
+        quarantined = unread.get(of_group[0]["log_partition"], NOTHING_UNREAD)
+        states = partial(_state, group_id, quarantined)
+        if commit and group_id not in holding and states(decoded.values(), commit) == states(decoded.values(), None):
             without_commit.append(group_id)
             commit = None
-        kept += [(row["log_partition"], row["log_offset"]) for row in _fewest(of_group, decoded, commit)]
+        kept += [(row["log_partition"], row["log_offset"]) for row in _fewest(of_group, decoded, commit, states)]
     return GroupBaseline(_at(records, kept), without_commit)
 
 
@@ -132,13 +158,15 @@ def _as_first(commits: pa.Table) -> pa.Table:
     return commits
 
 
-def _fewest(rows: list[Row], decoded: dict[int, GroupRecord], commit: GroupRecord | None) -> list[Row]:
+def _fewest(
+    rows: list[Row], decoded: dict[int, GroupRecord], commit: GroupRecord | None, state: Callable[..., Any]
+) -> list[Row]:
     """Return the smallest candidate that gives the state of the group, with and without its newest commit."""
-    wanted = [_state(decoded.values(), each) for each in (None, commit)]
+    wanted = [state(decoded.values(), each) for each in (None, commit)]
     return next(
         candidate
         for candidate in _candidates(rows)
-        if [_state((decoded[row["log_offset"]] for row in candidate), each) for each in (None, commit)] == wanted
+        if [state((decoded[row["log_offset"]] for row in candidate), each) for each in (None, commit)] == wanted
     )
 
 
@@ -153,8 +181,9 @@ def _candidates(rows: list[Row]) -> Iterator[list[Row]]:
     yield rows
 
 
-def _state(records: Iterable[GroupRecord], commit: GroupRecord | None) -> Any:
-    return replayed(None, records, commit)
+def _state(group_id: str, unread: Unread, records: Iterable[GroupRecord], commit: GroupRecord | None) -> Any:
+    ordered = merge(records, unread.records.get(group_id, ()), key=attrgetter("log_offset"))
+    return replayed(None, ordered, commit, unread.batch)
 
 
 def _at(records: pa.Table, places: list[tuple[int, int]]) -> pa.Table:

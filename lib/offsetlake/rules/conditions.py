@@ -9,9 +9,10 @@ A decision contains the log offset of the commit that it was made for (`judged_o
 | a later commit with the values of the decision             | refused   | done    |
 | any other commit                                           | refused   | refused |
 
-"write" becomes "refused" if a pending transaction or an incomplete commit has an offset for the key, if the group
-changed after the last compaction, or if the decision is stale. A tombstone is also refused if another decision writes a
-commit of the same key. A group is deleted if all of its offsets are deleted. Its deletion is refused if the deletion of
+"write" becomes "refused" if a quarantined record leaves the offset or the group unknown (`rules.unresolved`), if a
+pending transaction or an incomplete commit has an offset for the key, if the group changed after the last compaction,
+or if the decision is stale. A tombstone is also refused if another decision writes a commit of the same key. A group is
+deleted if all of its offsets are deleted. Its deletion is refused if the deletion of
 one of its offsets is refused, or if a decision commits an offset of the group.
 """
 
@@ -25,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.rules.reduction import KEY
+from offsetlake.rules.unresolved import NOTHING_UNRESOLVED, Unresolved
 from offsetlake.util.row_codes import rows_in
 
 
@@ -61,12 +63,33 @@ class CurrentState:
             pending then. Columns KEY and log_offset.
         groups: The groups that exist.
         changed: The groups with records after the last compaction, and the log offset of the newest.
+        log_partition: The log partition of the groups.
+        unresolved: What quarantined records leave unknown.
     """
 
     newest: pa.Table
     pending: pa.Table
     groups: frozenset[str]
     changed: dict[str, int]
+    log_partition: int = 0
+    unresolved: Unresolved = NOTHING_UNRESOLVED
+
+    def unknown_groups(self, decisions: pa.Table, *, deleted: bool = False) -> dict[str, str]:
+        """Return why groups of decisions are unknown, by name; `deleted` as of `Unresolved.group_reasons`."""
+        if not self.unresolved.rows.num_rows:
+            return {}
+        names: list[str] = pc.unique(decisions["group_id"]).to_pylist()
+        return self.unresolved.group_reasons(dict.fromkeys(names, self.log_partition), deleted=deleted)
+
+    def unknown_offsets(self, decisions: pa.Table, log_offset: npt.NDArray[np.int64]) -> dict[int, str]:
+        """Return by row why offsets are unknown; `log_offset` is that of the newest record of each, -1 for none."""
+        if not self.unresolved.rows.num_rows:
+            return {}
+        keys = {name: decisions[name] for name in KEY} | {"log_offset": log_offset}
+        offsets = pa.table(keys).append_column("log_partition", pa.array(np.full(len(log_offset), self.log_partition)))
+        of_groups, names = self.unknown_groups(decisions), decisions["group_id"].to_pylist()
+        reasons = {row: of_groups[name] for row, name in enumerate(names) if name in of_groups}
+        return self.unresolved.offset_reasons(offsets) | reasons
 
 
 def check_decisions(decisions: pa.Table, current: CurrentState) -> tuple[npt.NDArray[np.int64], dict[int, str]]:
@@ -121,9 +144,12 @@ def check_share_decisions(decisions: pa.Table, current: CurrentState) -> tuple[n
         As `check_decisions`.
     """
     checks, reasons = np.full(decisions.num_rows, Check.WRITE, np.int64), {}
+    unknown = current.unknown_groups(decisions, deleted=True)
     for row, decision in enumerate(decisions.select(["group_id", "kind", "by_hand"]).to_pylist()):
         group_id = decision["group_id"]
-        if decision["kind"] == "tombstone" and group_id not in current.groups:
+        if group_id in unknown:
+            checks[row], reasons[row] = Check.REFUSED, unknown[group_id]
+        elif decision["kind"] == "tombstone" and group_id not in current.groups:
             checks[row] = Check.DONE
         elif not decision["by_hand"] and group_id in current.changed:
             checks[row], reasons[row] = Check.REFUSED, _group_changed(current, group_id)
@@ -149,12 +175,14 @@ def _check_offsets(
     pending = rows_in(decisions, current.pending, KEY) >= 0
     changed = pc.is_in(decisions["group_id"].cast(pa.string()), pa.array([*current.changed], pa.string())).to_numpy()
     stale = pc.is_valid(decisions["stale"]).to_numpy()
-    may_write = unchanged & ~done & ~pending & ~changed & ~stale
+    reasons = current.unknown_offsets(decisions, log_offset)
+    unknown = np.isin(np.arange(len(stale)), [*reasons])
+    done &= ~unknown
+    may_write = unchanged & ~done & ~pending & ~changed & ~stale & ~unknown
     commits = decisions.filter(pa.array(may_write & ~is_tombstone))
     beside_commit = is_tombstone & (rows_in(decisions, commits, KEY) >= 0)
     checks = np.select([done, may_write & ~beside_commit], [Check.DONE, Check.WRITE], Check.REFUSED)
-    reasons = {}
-    for row in np.flatnonzero(checks == Check.REFUSED).tolist():
+    for row in np.flatnonzero((checks == Check.REFUSED) & ~unknown).tolist():
         if not unchanged[row]:
             reasons[row] = _offset_changed(newest if known[row] else None, row, committed=bool(committed[row]))
         elif pending[row]:
@@ -206,10 +234,13 @@ def _groups_with_offsets(
 def _refused_groups(decisions: pa.Table, remaining: set[str], current: CurrentState) -> dict[int, str]:
     """Return why deletions of groups are refused, by row; `remaining` is the result of `_groups_with_offsets`."""
     pending = {*pc.unique(current.pending["group_id"]).to_pylist()}
+    unknown = current.unknown_groups(decisions, deleted=True)
     reasons = {}
     rows = zip(decisions["group_id"].to_pylist(), decisions["stale"].to_pylist(), strict=True)
     for row, (group_id, stale) in enumerate(rows):
-        if group_id in remaining:
+        if group_id in unknown:
+            reasons[row] = unknown[group_id]
+        elif group_id in remaining:
             reasons[row] = GROUP_HAS_OFFSETS
         elif group_id in pending:
             reasons[row] = GROUP_PENDING

@@ -80,9 +80,10 @@ def outcomes(commits: pa.Table, markers: pa.Table) -> npt.NDArray[np.str_]:
 
     Args:
         commits: Columns log_partition, log_offset, producer_id.
-        markers: The same columns, and marker (COMMIT or ABORT).
+        markers: The same columns, and marker: COMMIT, ABORT, or another text if the outcome is unknown.
     """
-    kinds = np.append(markers["marker"].to_numpy(zero_copy_only=False).astype("<U6"), OPEN)
+    kinds = np.append(markers["marker"].to_numpy(zero_copy_only=False).astype("<U7"), OPEN)
+    kinds[~np.isin(kinds, [COMMITTED, ABORTED])] = OPEN
     return kinds[next_markers(commits, markers)]  # -1 is the index of the last element, OPEN
 
 

@@ -2,10 +2,13 @@
 
 The conditions are evaluated for each offset in this order, and the first that is true determines the rule. The order is
 that of `GroupCoordinatorShard.cleanupGroupMetadata`, `OffsetMetadataManager.cleanupExpiredOffsets` and
-`OffsetExpirationConditionImpl`, except that the first condition is checked there when a topic is deleted:
+`OffsetExpirationConditionImpl`, except that the first condition is ours (`offsetlake.rules.unresolved`), and the second
+one is checked there when a topic is deleted:
 
 | condition                                                                | rule                  | expires |
 |--------------------------------------------------------------------------|-----------------------|---------|
+| The offset, or the state of its group, is unknown, because a later       | `quarantined`         | no      |
+| record could not be decoded.                                             |                       |         |
 | The topic has been deleted.                                              | `topic_deleted`       | yes     |
 | The group does not exist: a tombstone of the group hides its offsets.    | `no_group`            | no      |
 | The group is a share group.                                              | `share_group`         | no      |
@@ -27,7 +30,7 @@ that of `GroupCoordinatorShard.cleanupGroupMetadata`, `OffsetMetadataManager.cle
 | `commit_timestamp` | all other offsets                                                | now - clock >= retention    |
 
 A group is deleted (rule `nothing_left`) if it is Empty, is not a share group, has no offsets or only offsets that
-expire, and has no pending offsets. The age of the group does not matter.
+expire, and has neither pending nor unknown offsets. The age of the group does not matter.
 
 Brokers never delete share groups. By a policy of ours, off by default, an Empty share group is deleted with its share
 partitions (rule `share_idle`) if it has been idle for the time of the policy: since the later of its newest record in
@@ -43,7 +46,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offsetlake.rules.groups.state import UNKNOWN
 from offsetlake.rules.reduction import KEY
+from offsetlake.rules.unresolved import NOTHING_UNRESOLVED, Unresolved
 from offsetlake.util.row_codes import among
 
 Bools = npt.NDArray[np.bool_]
@@ -53,17 +58,18 @@ Ints = npt.NDArray[np.int64]
 class Rule(IntEnum):
     """The rules of the table above, in the order in which they are evaluated."""
 
-    TOPIC_DELETED = 0
-    NO_GROUP = 1
-    SHARE_GROUP = 2
-    ACTIVE_GROUP = 3
-    SUBSCRIBED = 4
-    WITHIN_RETENTION = 5
-    PENDING_TRANSACTION = 6
-    EXPLICIT = 7
-    GROUP_EMPTY = 8
-    UNSUBSCRIBED = 9
-    COMMIT_AGE = 10
+    QUARANTINED = 0
+    TOPIC_DELETED = 1
+    NO_GROUP = 2
+    SHARE_GROUP = 3
+    ACTIVE_GROUP = 4
+    SUBSCRIBED = 5
+    WITHIN_RETENTION = 6
+    PENDING_TRANSACTION = 7
+    EXPLICIT = 8
+    GROUP_EMPTY = 9
+    UNSUBSCRIBED = 10
+    COMMIT_AGE = 11
 
 
 class Clock(IntEnum):
@@ -123,6 +129,7 @@ class GroupFacts:
         rows: Columns group_id, group_type, state, protocol_type, state_timestamp, subscription, subscribed_topics.
         share: Whether the group is a share group.
         empty: Whether the group is Empty.
+        unknown: Whether the state of the group is unknown.
         active: Whether the rule `active_group` applies.
         everything: Whether the group counts as subscribed to every topic.
         empty_since: The clock `state_timestamp`, in ms since the epoch; NEVER where it does not apply.
@@ -131,6 +138,7 @@ class GroupFacts:
     rows: pa.Table
     share: Bools = field(init=False)
     empty: Bools = field(init=False)
+    unknown: Bools = field(init=False)
     active: Bools = field(init=False)
     everything: Bools = field(init=False)
     empty_since: Ints = field(init=False)
@@ -143,6 +151,7 @@ class GroupFacts:
         classic = has_value("group_type", "classic")
         simple = np.append(self.rows["protocol_type"].is_null().to_numpy(), False)
         self.share, self.empty = has_value("group_type", "share"), has_value("state", "Empty")
+        self.unknown = has_value("state", UNKNOWN)
         self.everything = has_value("subscription", "everything")
         readable = (
             has_value("protocol_type", "consumer") & has_value("state", "Stable") & has_value("subscription", "known")
@@ -172,6 +181,7 @@ def evaluate(
     now: int,
     retention: Ints,
     deleted_topics: Sequence[str] = (),
+    unresolved: Unresolved = NOTHING_UNRESOLVED,
 ) -> Evaluations:
     """Evaluate the rules for stored offsets at the instant `now`.
 
@@ -182,6 +192,7 @@ def evaluate(
         now: In ms since the epoch.
         retention: The retention time of each offset, in ms.
         deleted_topics: The topics that are known to be deleted.
+        unresolved: What is unknown; then `offsets` also has the columns log_partition and log_offset.
     """
     group = groups.rows_of(offsets)
     explicit = offsets["expire_timestamp"].is_valid().to_numpy()
@@ -194,7 +205,9 @@ def evaluate(
     clock_ms = np.choose(clock, [expire_timestamp, empty_since, committed])
     time_over = np.where(explicit, clock_ms, np.minimum(clock_ms, NEVER - retention) + retention)
     deleted = pc.is_in(offsets["topic"].cast(pa.string()), pa.array(deleted_topics, pa.string())).to_numpy()
+    quarantined = groups.unknown[group] | unresolved.offsets(offsets)
     keeping = {
+        Rule.QUARANTINED: quarantined,
         Rule.NO_GROUP: group == groups.rows.num_rows,
         Rule.SHARE_GROUP: groups.share[group],
         Rule.ACTIVE_GROUP: groups.active[group],
@@ -211,12 +224,18 @@ def evaluate(
     order = sorted(conditions)
     rule = np.select([conditions[key] for key in order], order, Rule.COMMIT_AGE)
     kept_at_any_age = np.logical_or.reduce([*keeping.values()])
-    expires_at = np.where(deleted, now, np.where(kept_at_any_age, NEVER, time_over))
+    expires_at = np.where(deleted & ~quarantined, now, np.where(kept_at_any_age, NEVER, time_over))
     next_change = int(np.min(time_over, where=rule == Rule.WITHIN_RETENTION, initial=NEVER))
     return Evaluations(rule, EXPIRING[rule], clock, clock_ms, expires_at, group, next_change)
 
 
-def groups_left_with_nothing(groups: GroupFacts, stored: Ints, expired: Ints, pending: pa.Table) -> Bools:
+def groups_left_with_nothing(
+    groups: GroupFacts,
+    stored: Ints,
+    expired: Ints,
+    pending: pa.Table,
+    unresolved: Unresolved = NOTHING_UNRESOLVED,
+) -> Bools:
     """Return for each group whether it is deleted.
 
     Args:
@@ -224,15 +243,25 @@ def groups_left_with_nothing(groups: GroupFacts, stored: Ints, expired: Ints, pe
         stored: The number of offsets of each group.
         expired: The number of these that expire.
         pending: A column group_id: the groups of the rows of `pending_offsets`.
+        unresolved: What is unknown; then the rows of groups have a column log_partition.
     """
-    deleted: Bools = (stored == expired) & groups.empty[:-1] & ~groups.share[:-1] & ~_has_pending(groups, pending)
+    empty = groups.empty[:-1] & ~groups.share[:-1]
+    has_others = _has_pending(groups, pending) | unresolved.with_unknown_offsets(groups.rows)
+    deleted: Bools = (stored == expired) & empty & ~has_others
     return deleted
 
 
-def share_groups_idle_since(groups: GroupFacts, updates: pa.Table, stored: Ints, pending: pa.Table) -> Ints:
+def share_groups_idle_since(
+    groups: GroupFacts,
+    updates: pa.Table,
+    stored: Ints,
+    pending: pa.Table,
+    unresolved: Unresolved = NOTHING_UNRESOLVED,
+) -> Ints:
     """Return for each group since when it is idle, in ms since the epoch; NEVER if `share_idle` does not apply to it.
 
-    The rule does not apply if the timestamp of a record is unknown, or if a malformed log has offsets of the group.
+    The rule does not apply if the timestamp of a record or the state of a share partition is unknown, or if a malformed
+    log has offsets of the group.
 
     Args:
         groups: The groups; `rows` also has the column log_timestamp.
@@ -240,12 +269,14 @@ def share_groups_idle_since(groups: GroupFacts, updates: pa.Table, stored: Ints,
             update of one of them; null if unknown.
         stored: The number of offsets of each group.
         pending: A column group_id: the groups of the rows of `pending_offsets`.
+        unresolved: What is unknown.
     """
     index = pc.index_in(groups.rows["group_id"], updates["group_id"].combine_chunks())
     changed = groups.rows["log_timestamp"]
     updated = pc.if_else(pc.is_null(index), changed, updates["updated_timestamp"].take(index))
     since = pc.fill_null(pc.max_element_wise(changed, updated, skip_nulls=False), NEVER).to_numpy()
     applies = groups.share[:-1] & groups.empty[:-1] & (stored == 0) & ~_has_pending(groups, pending)
+    applies &= ~(unresolved.share_groups(groups.rows) | unresolved.with_unknown_offsets(groups.rows))
     return np.where(applies, since, NEVER)
 
 

@@ -154,6 +154,13 @@ class Server:
         watches = (self._components.transactions.watch(), self._components.writes.watch())
         self._watch_tasks += [asyncio.create_task(watch) for watch in watches]
         fields = {"offsets": len(snapshot), "groups": len(snapshot.groups), "version": snapshot.version}
+        if snapshot.unknown:
+            names = sorted(name.decode() for name in snapshot.unknown)
+            LOG.warning(
+                "Records of %(count)d groups cannot be decoded, so nothing of these groups is deleted until later "
+                "records replace them: %(names)s. `offsetlake run` stores the records in `quarantine`",
+                {"count": len(names), "names": ", ".join(names[:10])},
+            )
         LOG.info("Serving %(offsets)d offsets in %(groups)d groups", fields)
         await self._components.load_share_states()
         self._watch_tasks += map(self._watched, self._components.background_work())

@@ -5,6 +5,7 @@ import struct
 import zlib
 from collections.abc import Callable
 
+import cramjam
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -55,6 +56,29 @@ def plain(magic: int, offset: int, key: bytes = b"k") -> bytes:
 def test_malformed_message_is_corrupt(magic: int, make: Callable[[int], bytes], reason: str) -> None:
     data = make(magic)
     assert reason in rejected(data, int.from_bytes(data[:8]))
+
+
+def lz4_wrapper(magic: int, inside: bytes, change: Callable[[bytes], bytes]) -> bytes:
+    frame = change(bytes(cramjam.lz4.compress(inside)))
+    return message(magic, sized(None) + sized(frame), attributes=3, offset=5)
+
+
+def with_other_header_checksum(frame: bytes) -> bytes:
+    """Return an LZ4 frame with the header checksum of brokers before 0.10, or any other."""
+    end = 6 + 8 * bool(frame[4] & 8)
+    return frame[:end] + bytes([frame[end] ^ 0x5A]) + frame[end + 1 :]
+
+
+def test_header_checksum_of_lz4_is_ignored_with_magic_0_only() -> None:
+    for magic in (0, 1):
+        inside = plain(magic, 4) + plain(magic, 5)
+        assert [row[0] for row in read(lz4_wrapper(magic, inside, bytes))] == [4, 5]
+    inside = plain(0, 4) + plain(0, 5)
+    assert [row[0] for row in read(lz4_wrapper(0, inside, with_other_header_checksum))] == [4, 5]
+    wrong = lz4_wrapper(1, plain(1, 4) + plain(1, 5), with_other_header_checksum)
+    assert "cannot be decompressed" in rejected(wrong, 5)
+    assert "cannot be decompressed" in rejected(lz4_wrapper(0, inside, lambda frame: frame[:5]), 5)
+    assert "cannot be decompressed" in rejected(lz4_wrapper(0, inside, lambda frame: frame[:-9]), 5)
 
 
 def test_unchanged_test_messages_are_valid() -> None:

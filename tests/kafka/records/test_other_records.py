@@ -45,9 +45,16 @@ def row(**fields: Any) -> dict[str, Any]:
     return dict.fromkeys(SCHEMA.names) | fields
 
 
-def quarantined(key: bytes | None, value: bytes | None, reason: str, log_offset: int = 0) -> dict[str, Any]:
-    fields = {"log_offset": log_offset, "log_timestamp": TIME, "kind": "quarantine"}
+def quarantined(
+    key: bytes | None, value: bytes | None, reason: str, log_offset: int = 0, *, control: bool = False
+) -> dict[str, Any]:
+    fields = {"log_offset": log_offset, "log_timestamp": TIME, "kind": "quarantine", "is_control": control}
     return row(**fields, reason=reason, key_bytes=key, value_bytes=value)
+
+
+def unknown_marker(producer_id: int, producer_epoch: int) -> dict[str, Any]:
+    producer = {"producer_id": producer_id, "producer_epoch": producer_epoch}
+    return row(log_offset=0, log_timestamp=TIME, kind="transaction_markers", marker="UNKNOWN", **producer)
 
 
 def test_golden_markers_are_decoded() -> None:
@@ -99,13 +106,26 @@ def test_markers_between_commits_are_decoded() -> None:
 )
 def test_truncated_control_record_is_quarantined(topic: str, key: bytes | None, value: bytes | None) -> None:
     found = decode(batch((key, value), is_control=True, producer_id=5, producer_epoch=2), topic)
+    producer = {"producer_id": 5, "producer_epoch": 2}
     reason = "the control record is truncated"
-    assert found == [quarantined(key, value, reason) | {"producer_id": 5, "producer_epoch": 2}]
+    assert found == [quarantined(key, value, reason, control=True) | producer, unknown_marker(5, 2)]
+    assert decode(batch((key, value), is_control=True), topic) == [quarantined(key, value, reason, control=True)]
 
 
 @pytest.mark.parametrize("control_type", [2, 3, 6, -1, 32767])
 def test_control_records_of_other_types_are_ignored(control_type: int) -> None:
     assert decode(batch((struct.pack(">hh", 0, control_type), b"anything"), is_control=True)) == []
+
+
+@pytest.mark.parametrize("control_type", [7, -1, 32767])
+def test_unknown_control_record_of_a_producer_is_a_marker_with_an_unknown_result(control_type: int) -> None:
+    key = struct.pack(">hh", 0, control_type)
+    found = decode(batch((key, b"v"), is_control=True, producer_id=5, producer_epoch=2))
+    reason = f"the control record type {control_type} is unknown"
+    producer = {"producer_id": 5, "producer_epoch": 2}
+    assert found == [quarantined(key, b"v", reason, control=True) | producer, unknown_marker(5, 2)]
+    known = batch((struct.pack(">hh", 0, 4), b"v"), is_control=True, producer_id=5, producer_epoch=2)
+    assert decode(known) == [], "a record of metadata logs"
 
 
 def test_control_record_is_not_an_offset_commit() -> None:
@@ -183,8 +203,8 @@ def test_real_log_equals_kafka_dump_log_output(path: Path) -> None:
 def test_corrupt_regions_are_quarantined_with_their_bytes() -> None:
     regions = [CorruptRegion(5, b"abc", "why"), CorruptRegion(9, b"", "why not")]
     expected = [
-        row(log_offset=5, kind="quarantine", reason="why", value_bytes=b"abc"),
-        row(log_offset=9, kind="quarantine", reason="why not", value_bytes=b""),
+        row(log_offset=5, kind="quarantine", reason="why", value_bytes=b"abc", is_control=False),
+        row(log_offset=9, kind="quarantine", reason="why not", value_bytes=b"", is_control=False),
     ]
     assert decode_chunk(OFFSETS_TOPIC, read_batches(b"")[0], regions).others.to_pylist() == expected
     records, _ = read_batches(batch(COMMIT, (None, b"x")))

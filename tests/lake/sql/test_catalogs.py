@@ -37,6 +37,9 @@ ROWS = {
     "log_ends": [end(1, 10)],
     "history_cuts": [{"run_id": 1, "scope": "history", "through_run": 1}],
     "quarantine": [{"log_offset": 1, "reason": "a reason"}],
+    "unresolved_records": [
+        {"group_id": "nobody", "scope": "group", "log_topic": "t", "log_offset": 1, "reason": "why"}
+    ],
     "runs": [{"run_id": 1, "job": "ingest", "started_at": 1, "finished_at": 2}],
 }
 """Rows of the tables that no view reads: the substitute for `delta_scan` needs one file of each table."""

@@ -50,13 +50,18 @@ def cleanup_pass(
     pending: Collection[tuple[str, str, int]],
     now: int,
     policy: Policy,
+    doubted: Collection[tuple[str, str, int]] = (),
 ) -> Tombstones:
-    """Run a pass over all groups; `pending` are the keys in open transactions."""
+    """Run a pass over all groups; `pending` are the keys in open transactions.
+
+    A coordinator cannot load what it cannot read. The pass leaves alone groups of the state Unknown, and offsets that
+    are `doubted`, as it does those in open transactions.
+    """
     written = Tombstones()
     for name, group in groups.items():
-        if group.group_type == "share":
+        if group.group_type == "share" or group.state == "Unknown":
             continue
-        all_expired = _cleanup_offsets(name, group, offsets.get(name, {}), pending, now, policy, written)
+        all_expired = _cleanup_offsets(name, group, offsets.get(name, {}), {*pending, *doubted}, now, policy, written)
         if all_expired and group.state == "Empty":
             written.groups.add(name)
     return written

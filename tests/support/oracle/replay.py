@@ -65,7 +65,8 @@ class Marker(NamedTuple):
 class State:
     """The result of a replay; `undecodable` are offset records (or null keys) that cannot be read.
 
-    `partial` are parts of commits not complete, behind which nothing that counts stands of their key.
+    `partial` are parts of commits not complete, behind which nothing that counts stands of their key. `doubted` are
+    keys, with the log offset, and `unknown_groups` groups, whose newest record has a value that cannot be read.
     """
 
     committed: dict[OffsetKey, Commit] = field(default_factory=dict)
@@ -74,6 +75,8 @@ class State:
     markers: list[Marker] = field(default_factory=list)
     undecodable: list[LogRecord] = field(default_factory=list)
     partial: list[OffsetRecord] = field(default_factory=list)
+    doubted: dict[OffsetKey, int] = field(default_factory=dict)
+    unknown_groups: set[str] = field(default_factory=set)
 
 
 class UndecodableError(Exception):
@@ -120,14 +123,27 @@ class _Shard:
             entry = decode_offset_record(record)
         except UndecodableError:
             self.state.undecodable.append(record)
+            if (key := readable_key(record)) is not None:
+                self.state.doubted[key] = record.log_offset
             return
         if entry is None:
+            self.apply_group(record)
             return
         self.state.history.append(entry)
         if entry.commit_id is not None:
             self.apply_part(entry)
         else:
             self.apply_entry(entry)
+
+    def apply_group(self, record: LogRecord) -> None:
+        """Classic groups only: the newest of their records says whether they are known."""
+        key = _Reader(record.key or b"")
+        if key.number(">h") == 2:
+            group_id, value = key.string(), record.value
+            if value is None or (len(value) >= 2 and value[:2] <= b"\0\4"):
+                self.state.unknown_groups.discard(group_id)
+            else:
+                self.state.unknown_groups.add(group_id)
 
     def apply_part(self, entry: OffsetRecord) -> None:
         expected = [(part.commit_id, part.commit_size, part.record.log_offset + 1) for part in self.commit[-1:]]
@@ -148,6 +164,8 @@ class _Shard:
         record = entry.record
         if record.producer_id != -1:
             self.undecided.setdefault(record.producer_id, []).append(entry)
+        if entry.commit is None or record.producer_id == -1:
+            self.state.doubted.pop(entry.key, None)
         if entry.commit is None:
             self.committed.pop(entry.key, None)
             for commits in self.pending.values():
@@ -184,6 +202,8 @@ class _Shard:
                 stored = self.committed.get(key)
                 if stored is None or commit.log_offset > stored.log_offset:
                     self.committed[key] = commit
+                if commit.log_offset > self.state.doubted.get(key, -1):
+                    self.state.doubted.pop(key, None)
                 self.forget_parts(key, commit.log_offset)
 
 
@@ -209,6 +229,15 @@ def decode_offset_record(record: LogRecord) -> OffsetRecord | None:
         raise UndecodableError(f"value version {version} for key type {key_type}")
     commit = _commit(value, version, record)
     return OffsetRecord(record, key_type, offset_key, "commit", version, commit, outcome, *part)
+
+
+def readable_key(record: LogRecord) -> OffsetKey | None:
+    """The key of an offset record whose value cannot be read."""
+    key = _Reader(record.key or b"")
+    try:
+        return (key.string(), key.string(), key.number(">i")) if key.number(">h") in (0, 1) else None
+    except UndecodableError:
+        return None
 
 
 def _part(record: LogRecord) -> tuple[int, int] | tuple[()]:

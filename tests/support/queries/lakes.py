@@ -41,6 +41,7 @@ _DEFAULTS: dict[str, Row] = {
         "leader_epoch": 0, "available_records": 0, "acknowledged_records": 0, "archived_records": 0, "deliveries": 0,
         "redelivered_records": 0, "max_delivery_count": 0, "state_batches": [], "log_partition": 0,
     },
+    "unresolved_records": {"log_topic": "__consumer_offsets", "log_partition": 0},
     "quarantine": {"ingest_run": 1, "log_topic": "__consumer_offsets", "log_partition": 0},
 }  # fmt: skip
 

@@ -45,6 +45,7 @@ def mapped_snapshot(
     offsets_schema = pa.schema([schema.field(name) for name in OFFSET_COLUMNS])
     parts = [encode_offsets(pa.Table.from_pylist(of_part, offsets_schema)) for of_part in rows.values()]
     tables = {
+        "unresolved_records": table_schema("unresolved_records").empty_table(),
         "groups": pa.Table.from_pylist([group_defaults | row for row in group_rows.values()], table_schema("groups")),
         "group_members": pa.Table.from_pylist([dict(member) for member in members], table_schema("group_members")),
         "pending_offsets": pa.Table.from_pylist(

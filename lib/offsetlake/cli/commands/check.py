@@ -97,6 +97,7 @@ def check(
     write_note(f"Checked versions {','.join(f'{table}={version}' for table, version in pins.items())}")
     if full:
         context.note_dropped(lake)
+    context.note_unknown(lake)
     if empty := pc.sum(pc.equal(rows["observed"], NOTHING)).as_py():
         write_note(f"{empty} of {counted(rows.num_rows, 'expectation')} had no rows to check: their tables are empty")
     failed = rows.filter(pc.invert(rows["success"])).to_pylist()

@@ -16,7 +16,7 @@ from offsetlake.lake.history_cuts import Scope
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.runs import last_run
 from offsetlake.log.address import CLUSTER_SCHEME, LogAddress
-from offsetlake.queries.questions import newest_instant, what_was_dropped
+from offsetlake.queries.questions import newest_instant, what_is_unknown, what_was_dropped
 from offsetlake.queries.unread import unread
 from offsetlake.util.times import is_plain, is_relative, now_ms, to_iso, to_ms
 
@@ -153,6 +153,11 @@ class CommandContext:
         if option in _TIMES and is_relative(word):
             return to_iso(to_ms(word, self.now))
         return f"{name}={to_iso(to_ms(value, self.now))}" if equals and name in _TIMES and is_relative(value) else word
+
+    def note_unknown(self, lake: Lake, pattern: str | None = None) -> None:
+        """Write a note to standard error if quarantined records leave something unknown about groups of an answer."""
+        if note := what_is_unknown(lake, pattern):
+            output.write_note(note)
 
     def of_cluster(self, name: str) -> Self:
         """Return the context for one of the selected lakes."""

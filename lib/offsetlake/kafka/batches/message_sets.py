@@ -36,7 +36,7 @@ def read_message(data: bytes) -> list[Message]:
         return [wrapper]
     if wrapper.value is None:
         raise CorruptBatch("the value of a compressed message (magic 0 or 1) is null")
-    inner = list(_messages(decompress(codec, wrapper.value), data[16]))
+    inner = list(_messages(decompress(codec, wrapper.value, magic=data[16]), data[16]))
     if not inner:
         raise CorruptBatch("a compressed message (magic 0 or 1) contains no messages")
     # With magic 1, inner offsets begin at 0 and the wrapper has the last offset; with magic 0, they are absolute.

@@ -97,15 +97,7 @@ def decode_record(topic: str, key: bytes | None, value: bytes | None) -> Decoded
         UndecodableRecord: The key is null or too short, the record type or the value version is unknown, the value is
             empty but not null, or the key or the value is malformed.
     """
-    if key is None:
-        raise UndecodableRecord("the key is null")
-    if len(key) < 2:
-        raise UndecodableRecord(f"the key is too short for a record type: {len(key)} bytes")
-    record_type = int.from_bytes(key[:2], signed=True)
-    schema = _record_schemas(topic).get(record_type)
-    if schema is None:
-        raise UndecodableRecord(f"the record type {record_type} is unknown in {topic}")
-    fields, _ = decode(schema.key, 0, key, 2)
+    record_type, schema, fields = _decode_key(topic, key)
     if value is None:
         return DecodedRecord(record_type, schema.name, fields, None, None)
     if len(value) < 2:
@@ -116,6 +108,24 @@ def decode_record(topic: str, key: bytes | None, value: bytes | None) -> Decoded
     if topic == OFFSETS_TOPIC and record_type == OffsetsRecordType.GROUP_METADATA:
         _open_member_blobs(content)
     return DecodedRecord(record_type, schema.name, fields, version, content)
+
+
+def decode_key(topic: str, key: bytes) -> dict[str, Any]:
+    """Return the fields of the key of a record; raise UndecodableRecord as `decode_record`."""
+    return _decode_key(topic, key)[2]
+
+
+def _decode_key(topic: str, key: bytes | None) -> tuple[int, _RecordSchema, dict[str, Any]]:
+    if key is None:
+        raise UndecodableRecord("the key is null")
+    if len(key) < 2:
+        raise UndecodableRecord(f"the key is too short for a record type: {len(key)} bytes")
+    record_type = int.from_bytes(key[:2], signed=True)
+    schema = _record_schemas(topic).get(record_type)
+    if schema is None:
+        raise UndecodableRecord(f"the record type {record_type} is unknown in {topic}")
+    fields, _ = decode(schema.key, 0, key, 2)
+    return record_type, schema, fields
 
 
 def to_json(decoded_part: Mapping[str, Any]) -> str:

@@ -30,10 +30,14 @@ SCHEMA = pa.schema(
         ("reason", pa.string()),
         ("key_bytes", pa.binary()),
         ("value_bytes", pa.binary()),
+        ("is_control", pa.bool_()),
     ]
 )
 
 _MARKERS = {0: "ABORT", 1: "COMMIT"}
+_NO_MARKERS = range(2, 7)  # control records of metadata logs (`ControlRecordType`)
+UNKNOWN_MARKER = "UNKNOWN"
+"""The marker of a control record that cannot be read: it may have ended the transaction of its producer."""
 
 
 def decode_others(
@@ -62,13 +66,15 @@ def decode_others(
     | key, value                | string        | JSON; a null value is a tombstone |
     | value_version             | int32         | |
     | producer_id, _epoch       | int64, int32  | null = none |
-    | marker, coordinator_epoch | string, int32 | For markers: `COMMIT` or `ABORT` |
+    | marker, coordinator_epoch | string, int32 | For markers: `COMMIT`, `ABORT` or UNKNOWN_MARKER |
     | reason                    | string        | Why the record is quarantined |
     | key_bytes, value_bytes    | binary        | For quarantined records; the value is a corrupt batch |
+    | is_control                | bool          | For quarantined records: whether it is a control record |
     """
     rows = [_corrupt_row(region) for region in corrupt]
     rows += [_quarantined(commits, row, reason) for row, reason in sorted(undecodable.items())]
-    rows += [decoded for row in range(len(others)) if (decoded := _decoded(topic, others, row))]
+    for row in range(len(others)):
+        rows += _control_rows(others, row) if others.control[row] else [_decoded(topic, others, row)]
     return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
 
 
@@ -78,6 +84,7 @@ def _corrupt_row(region: CorruptRegion) -> dict[str, Any]:
         "kind": "quarantine",
         "reason": region.reason,
         "value_bytes": region.data,
+        "is_control": False,
     }
 
 
@@ -97,12 +104,11 @@ def _quarantined(records: Records, row: int, reason: str) -> dict[str, Any]:
         "reason": reason,
         "key_bytes": records.key(row),
         "value_bytes": records.value(row),
+        "is_control": bool(records.control[row]),
     }
 
 
-def _decoded(topic: str, records: Records, row: int) -> dict[str, Any] | None:
-    if records.control[row]:
-        return _marker(records, row)
+def _decoded(topic: str, records: Records, row: int) -> dict[str, Any]:
     try:
         record = decode_record(topic, records.key(row), records.value(row))
     except UndecodableRecord as error:
@@ -117,15 +123,25 @@ def _decoded(topic: str, records: Records, row: int) -> dict[str, Any] | None:
     }
 
 
-def _marker(records: Records, row: int) -> dict[str, Any] | None:
-    """Return the row of a transaction marker; None for control records of other types."""
+def _control_rows(records: Records, row: int) -> list[dict[str, Any]]:
+    """Return the row of a transaction marker; none for other control records without a producer.
+
+    A control record that cannot be read is quarantined. It may have ended the transaction of its producer, so it is
+    also a marker with an unknown result.
+    """
     key, value = records.key(row) or b"", records.value(row) or b""
-    if len(key) < 4 or (len(value) < 6 and struct.unpack_from(">h", key, 2)[0] in _MARKERS):
-        return _quarantined(records, row, "the control record is truncated")
-    marker = _MARKERS.get(struct.unpack_from(">h", key, 2)[0])
-    if marker is None:
-        return None
-    return _envelope(records, row, "transaction_markers") | {
-        "marker": marker,
-        "coordinator_epoch": struct.unpack_from(">i", value, 2)[0],
-    }
+    control_type = struct.unpack_from(">h", key, 2)[0] if len(key) >= 4 else None
+    if control_type in _NO_MARKERS:
+        return []
+    if control_type in _MARKERS and len(value) >= 6:
+        return [_marker(records, row, _MARKERS[control_type], struct.unpack_from(">i", value, 2)[0])]
+    if control_type is not None and control_type not in _MARKERS and records.producer_id[row] == -1:
+        return []  # it ends no transaction
+    known = control_type is None or control_type in _MARKERS
+    reason = "the control record is truncated" if known else f"the control record type {control_type} is unknown"
+    unknown = [_marker(records, row, UNKNOWN_MARKER, None)] if records.producer_id[row] != -1 else []
+    return [_quarantined(records, row, reason), *unknown]
+
+
+def _marker(records: Records, row: int, marker: str, coordinator_epoch: int | None) -> dict[str, Any]:
+    return _envelope(records, row, "transaction_markers") | {"marker": marker, "coordinator_epoch": coordinator_epoch}

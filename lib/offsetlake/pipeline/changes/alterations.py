@@ -46,7 +46,8 @@ def plan_alterations(
     """Return rows of `alterations`, with the columns `requested_offset` and `note`, and `live.LIMIT` with `live`.
 
     The outcome is `planned`, or `unchanged` if the offset already has the value. Rows of groups with members or with
-    an offset in an open transaction have a `reason`, unless the members can be changed while they run.
+    an offset in an open transaction have a `reason`, unless the members can be changed while they run, and those that a
+    quarantined record leaves unknown.
 
     Args:
         groups: All groups of `wanted`.
@@ -71,6 +72,9 @@ def plan_alterations(
     unexpected = unexpected_offsets("committed", previous["previous_offset"], expected)
     if live is not None and live.replaces_commits:
         unexpected = pc.if_else(pc.is_null(limit), unexpected, pa.scalar(None, pa.string()))
+    partitions = pa.array([groups.found[name]["log_partition"] for name in names], pa.int32())
+    position = {"log_partition": partitions, "log_offset": previous["judged_offset"]}
+    unknown = groups.unknown_offsets(pa.table({name: wanted[name] for name in KEY} | position))
     columns = {
         **{name: wanted[name] for name in (*KEY, *VALUES)},
         **previous,
@@ -78,9 +82,11 @@ def plan_alterations(
         "outcome": pc.if_else(pc.and_(_unchanged(wanted, previous), stays), "unchanged", "planned"),
         "strategy": strategy.name,
         "evidence": strategy.evidence,
-        "log_partition": pa.array([groups.found[name]["log_partition"] for name in names], pa.int32()),
+        "log_partition": partitions,
         "commit_timestamp": now,
-        "reason": pc.coalesce(wanted["reason"], obstacle, unexpected),
+        "reason": pc.coalesce(
+            pa.array(map(unknown.get, range(len(names))), pa.string()), wanted["reason"], obstacle, unexpected
+        ),
     }
     plan = rows_of("alterations", columns, len(names))
     plan = plan.append_column("requested_offset", wanted["requested_offset"]).append_column("note", wanted["note"])

@@ -84,14 +84,16 @@ def _plan(groups: GroupSelection, topic: str | None, now: int, *, live: bool) ->
 
 
 def _reasons(groups: GroupSelection, topic: str | None, *, live: bool) -> dict[str, str | None]:
-    members, blocked = groups.members(), groups.blocked()
+    members, blocked, unknown = groups.members(), groups.blocked(), groups.unknown(deleted=True)
     reasons: dict[str, str | None] = {}
     for name, group in groups.found.items():
         in_use = members.get(name) if topic is None or _uses(group, topic) else None
         if in_use and topic is not None:
             in_use = f"it is subscribed to {topic}, and {in_use.removeprefix('it ')}"
         only_cluster = group.get("group_type") == SHARE and not live
-        reasons[name] = in_use or blocked.get(name) or (SHARE_ONLY_THROUGH_CLUSTER if only_cluster else None)
+        reasons[name] = (
+            unknown.get(name) or in_use or blocked.get(name) or (SHARE_ONLY_THROUGH_CLUSTER if only_cluster else None)
+        )
     return reasons
 
 

@@ -16,6 +16,7 @@ from offsetlake.queries.moved import one_place_each
 from offsetlake.queries.similar_names import similar_group
 from offsetlake.queries.unread import check_read
 from offsetlake.rules.policy import like
+from offsetlake.rules.unresolved import Unresolved
 
 DEFAULT_LOG_PARTITIONS = 50  # the default of offsets.topic.num.partitions
 _MAX_LISTED_MEMBERS = 3
@@ -36,9 +37,11 @@ class GroupSelection:
     lake: Lake
     found: dict[str, Group]
     tables: Tables = field(init=False)
+    _unresolved: Unresolved = field(init=False)
 
     def __post_init__(self) -> None:
         self.tables = Tables(self.lake, {})
+        self._unresolved = Unresolved(self.tables.unresolved)
 
     def partitions(self) -> dict[int, pa.Array]:
         """Return the names of the groups by log partition."""
@@ -51,6 +54,19 @@ class GroupSelection:
         """Read the rows of these groups in `offsets` or another state table."""
         parts = [self.tables.rows(table, partition, names, columns) for partition, names in self.partitions().items()]
         return pa.concat_tables([plain(part, columns) for part in parts])
+
+    def unknown(self, *, deleted: bool = False) -> dict[str, str]:
+        """Return a text for each group whose state is unknown; `deleted` as of `Unresolved.group_reasons`."""
+        places = {name: group["log_partition"] for name, group in self.found.items()}
+        return self._unresolved.group_reasons(places, deleted=deleted) if self.tables.unresolved.num_rows else {}
+
+    def unknown_offsets(self, offsets: pa.Table) -> dict[int, str]:
+        """Return a text by row for each offset that is unknown; columns as of `Unresolved.offsets`."""
+        if not self.tables.unresolved.num_rows:
+            return {}
+        of_groups, names = self.unknown(), offsets["group_id"].to_pylist()
+        reasons = {row: of_groups[name] for row, name in enumerate(names) if name in of_groups}
+        return self._unresolved.offset_reasons(offsets) | reasons
 
     def blocked(self) -> dict[str, str]:
         """Return a text for each group with an offset in an open transaction."""

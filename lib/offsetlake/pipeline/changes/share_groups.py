@@ -203,6 +203,7 @@ def _plan(
         "group_type": SHARE,
         "reason": pc.coalesce(
             wanted["reason"],
+            mapped(wanted["group_id"], groups.unknown()),
             mapped(wanted["group_id"], groups.members()),
             pa.scalar(None if through_cluster else SHARE_ONLY_THROUGH_CLUSTER, pa.string()),
             unnamed,

@@ -28,6 +28,10 @@ class GroupRange:
             condition &= pc.field("group_id") < self.before
         return condition
 
+    def contains(self, group_id: str) -> bool:
+        """Return whether a group is one of them."""
+        return (self.first is None or group_id >= self.first) and (self.before is None or group_id < self.before)
+
     def rows(self, rows: pa.Table) -> pa.Table:
         """Return the rows of these groups, in their order."""
         if self == EVERY_GROUP:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from offsetlake.lake import plans, runs
 from offsetlake.lake.definitions import REDUCED_HISTORY, STATE
-from offsetlake.lake.files import commit, committed, discard_files
+from offsetlake.lake.files import active_files, commit, committed, discard_files
 from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.history_files import History
 from offsetlake.lake.lake import Lake
@@ -49,7 +49,7 @@ def compact(
 
     """
     with writing(lake, JOB, say):
-        filled = _fill(spark, lake, say)
+        filled = _fill(spark, lake, say) | _fill_unresolved(spark, lake, say)
         plan = runs.unfinished_plan(lake, JOB, plans.CompactPlan)
         if plan:
             say(f"run {plan.run_id} was interrupted: resuming it first")
@@ -84,6 +84,17 @@ def _fill(spark: Callable[[], "SparkSession | None"], lake: Lake, say: Callable[
     items = divide(session, compaction, history.partitions(), say)
     results = distribute(session, partial(compact_item, compaction), items)
     commit(lake, table, [changes for result in results for changes in result[table]], JOB, last.run_id)
+    return True
+
+
+def _fill_unresolved(spark: Callable[[], "SparkSession | None"], lake: Lake, say: Callable[[str], None]) -> bool:
+    """Rebuild what quarantined records make unknown, if an upgrade of the lake added it; return if there is any."""
+    from offsetlake.pipeline.compact.rebuild import rebuild  # noqa: PLC0415 - that module imports this one
+
+    last = runs.last_run(lake, JOB)
+    if last is None or "unresolved_records" in last.counts or not active_files(lake, "quarantine"):
+        return False
+    rebuild(spark, lake, say, ("groups", "group_members", "unresolved_records"))
     return True
 
 

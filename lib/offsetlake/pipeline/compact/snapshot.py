@@ -30,6 +30,7 @@ from offsetlake.pipeline.compact.task import (
     replaced_groups,
     replayed_groups,
     still_pending,
+    unresolved,
 )
 from offsetlake.pipeline.ingest.known_log import check_same_log
 from offsetlake.pipeline.ingest.rows import of_others
@@ -37,8 +38,8 @@ from offsetlake.rules.reduction import KEY, latest, merged
 from offsetlake.util.arguments import lists_arguments
 from offsetlake.util.row_codes import rows_in
 
-_TABLES = ("offsets", "pending_offsets", "groups", "group_members")
-_TAIL = ("offset_commits", "transaction_markers", "group_records")
+_TABLES = ("offsets", "pending_offsets", "groups", "group_members", "unresolved_records")
+_TAIL = ("offset_commits", "transaction_markers", "group_records", "quarantine", "share_state_records")
 _POSITION_COLUMNS = (*KEY, "log_partition", "log_offset")
 _NO_RUN = 0  # the tail is in no table yet, so no run has ingested it
 
@@ -51,7 +52,7 @@ class Snapshot:
 
     | field     | description |
     |-----------|-------------|
-    | tables    | `offsets`, `pending_offsets`, `groups`, `group_members`, all columns; strings can be dictionaries |
+    | tables    | by name: the tables in _TABLES, all columns; strings can be dictionaries |
     | ends      | by log partition, the log offset after the last record applied |
     | overtaken | for each row of `pending_offsets`, whether a newer record of its key is already effective |
     | version   | Delta version of the table `offsets` that was read; the log after it is compacted in memory |
@@ -147,7 +148,9 @@ def read_snapshot_in_parts(
     decided = new.reduction.decided()
     with ThreadPoolExecutor(threads) as executor:
         parts = executor.map(lambda p: convert(_offsets(compaction, p, decided, columns)), partitions)
-        tables = _small_tables(compaction, partitions, new) | {"offsets": _stored(compaction, "offsets", -1, columns)}
+        tables = _small_tables(compaction, partitions, new, decided) | {
+            "offsets": _stored(compaction, "offsets", -1, columns)
+        }
         overtaken = _overtaken(compaction, tables["pending_offsets"], decided)
         return Snapshot(tables, upto, overtaken, versions["offsets"]), [*parts]
 
@@ -160,10 +163,11 @@ def _compacted(
         last = runs.last_run(lake, "compact")
         positions, plan = runs.compacted_positions(lake), runs.unfinished_plan(lake, "compact", plans.CompactPlan)
         refuse_changed(lake, "runs")
-        newest = state_versions(lake, _TABLES)
-        versions = {table: plan.versions[table] for table in _TABLES} if plan else newest
+        newest = state_versions(lake, [table for table in _TABLES if table in lake.tables()])  # older lakes lack some
+        versions = {table: plan.versions.get(table, newest[table]) for table in newest} if plan else newest
         if runs.last_run(lake, "compact") == last and runs.unfinished_plan(lake, "compact", plans.CompactPlan) == plan:
-            state_files = {table: list_state_files(lake, table, version) for table, version in versions.items()}
+            state_files: dict[str, dict[int, list[StateFile]]] = {table: {} for table in _TABLES}
+            state_files |= {table: list_state_files(lake, table, version) for table, version in versions.items()}
             return positions, state_files, versions
 
 
@@ -193,7 +197,7 @@ def _in_history(commits: pa.Table) -> pa.Table:
 
 
 def _small_tables(
-    compaction: Compaction[LogTail], partitions: Sequence[int], new: ReducedHistory
+    compaction: Compaction[LogTail], partitions: Sequence[int], new: ReducedHistory, decided: pa.Table | None
 ) -> dict[str, pa.Table]:
     """Compact the tables other than `offsets` in memory."""
     parts = {table: [_stored(compaction, table, -1)] for table in _TABLES if table != "offsets"}
@@ -201,11 +205,13 @@ def _small_tables(
     if pending is not None:
         parts["pending_offsets"].append(pending.select(table_schema("pending_offsets").names))
     for partition in partitions:
-        replayed = replayed_groups(compaction, partition, new.commits)
+        replayed = replayed_groups(compaction, partition, new)
         changed = pa.table({"group_id": pa.array(replayed.group_ids, pa.string())})
         for table, rows in (("groups", replayed.groups), ("group_members", replayed.members)):
             current = pa.Table.from_pylist(rows, table_schema(table))
             parts[table].append(replaced_groups(current, _stored(compaction, table, partition), changed))
+    if new.quarantined.stored or new.quarantined.new:
+        parts["unresolved_records"].append(unresolved(compaction, partitions, new, decided, pending))
     return {
         table: pa.concat_tables([empty, *(part.cast(empty.schema) for part in others)])
         for table, (empty, *others) in parts.items()

@@ -19,10 +19,14 @@ from offsetlake.lake.history_files import History, HistoryFile, RecordSource
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import StateFile, files_of_groups, read_state_files, rewrite
 from offsetlake.pipeline.compact.group_ranges import EVERY_GROUP, GroupRange
+from offsetlake.pipeline.compact.unresolved import Quarantined
 from offsetlake.queries.history.reduction import deciding_rows
 from offsetlake.rules.groups.replay import ReplayedGroups, replay_groups
 from offsetlake.rules.reduction import KEY, PART, Latest, Reduction, merged
 from offsetlake.rules.share_replay import replay_share_partitions
+
+_REPLACED = ("pending_offsets", "unresolved_records")
+"""The small state tables, whose rows of a log partition are all replaced at once."""
 
 _NEWEST_COMMIT = ["log_partition", "group_id", "log_offset"]
 
@@ -72,16 +76,18 @@ class Compaction(Generic[Source_co]):
 class ReducedHistory:
     """The result of reducing the new history of some log partitions.
 
-    | field     | description |
-    |-----------|-------------|
-    | reduction | the decided and the pending offset commits |
-    | commits   | the newest commit of each group that is effective or creates it: group_id, log_partition, log_offset |
-    | waiting   | rows of `offset_commits` that the last compaction left waiting for a marker or for other parts |
+    | field       | description |
+    |-------------|-------------|
+    | reduction   | the decided and the pending offset commits |
+    | commits     | the newest commit of each group that is effective or creates it; the columns _NEWEST_COMMIT |
+    | waiting     | rows of `offset_commits` that the last compaction left waiting for a marker or for other parts |
+    | quarantined | what records that cannot be decoded concern |
     """
 
     reduction: Reduction
     commits: pa.Table | None
     waiting: pa.Table
+    quarantined: Quarantined
 
     def waiting_parts(self) -> pa.Table:
         """Return those waiting rows that are parts of commits."""
@@ -97,6 +103,9 @@ def reduce_history(compaction: Compaction[RecordSource], partitions: Sequence[in
     # its first part is in `waiting`: the parts have consecutive log offsets, so no record followed the first parts
     # when they were read, and none had overwritten their keys.
     markers, new_parts = deciding_rows(history, partitions)
+    quarantined = _quarantined(compaction, partitions)
+    if len(earlier := quarantined.markers()):
+        markers = pa.concat_tables([markers.select(earlier.column_names), earlier])
     parts = pa.concat_tables([new_parts, waiting_parts.select(PART)], promote_options="default")
     reduction = Reduction(markers, parts)
     commits = Latest(("group_id",))
@@ -108,7 +117,7 @@ def reduce_history(compaction: Compaction[RecordSource], partitions: Sequence[in
     # A commit in parts creates its group when it becomes complete, which can be now. A transactional commit has created
     # its group already.
     commits.add(_commit_positions(reduction.complete_only(compaction.groups.rows(waiting_parts))))
-    return ReducedHistory(reduction, commits.result(), waiting)
+    return ReducedHistory(reduction, commits.result(), waiting, quarantined)
 
 
 def compact_item(compaction: Compaction[History], item: WorkItem) -> dict[str, list[FileChanges]]:
@@ -123,15 +132,50 @@ def compact_item(compaction: Compaction[History], item: WorkItem) -> dict[str, l
     for partition in partitions:
         if decided is not None and "offsets" in compaction.tables:
             changes["offsets"].append(_offsets(compaction, partition, _rows_of(decided, partition)))
-        _groups(compaction, partition, new.commits, changes)
+        _groups(compaction, partition, new, changes)
         if "share_partitions" in compaction.tables:
             changes["share_partitions"] += _share_partitions(compaction, partition)
         for table in compaction.tables:
-            if table != "pending_offsets":
+            if table not in _REPLACED:
                 _divide_shared(compaction, table, partition, changes[table])
-    if "pending_offsets" in compaction.tables and (new.waiting.num_rows or new.reduction.has_open()):
-        _pending(compaction, partitions, still_pending(compaction, partitions, new), changes["pending_offsets"])
+    is_waiting = new.waiting.num_rows or new.reduction.has_open()
+    pending = still_pending(compaction, partitions, new) if is_waiting else None
+    if "pending_offsets" in compaction.tables and is_waiting:
+        _replace(compaction, "pending_offsets", partitions, pending, changes["pending_offsets"])
+    if "unresolved_records" in compaction.tables and (new.quarantined.stored or new.quarantined.new):
+        left = unresolved(compaction, partitions, new, decided, pending)
+        _replace(compaction, "unresolved_records", partitions, left, changes["unresolved_records"])
     return changes
+
+
+def _quarantined(compaction: Compaction[RecordSource], partitions: Sequence[int]) -> Quarantined:
+    by_partition = compaction.state_files["unresolved_records"]
+    files = [file for partition in partitions for file in by_partition.get(partition, [])]
+    return Quarantined.read(
+        compaction.history, partitions, read_state_files(compaction.lake, "unresolved_records", files)
+    )
+
+
+def unresolved(
+    compaction: Compaction[RecordSource],
+    partitions: Sequence[int],
+    new: ReducedHistory,
+    decided: pa.Table | None,
+    pending: pa.Table | None,
+) -> pa.Table:
+    """Return the new rows of `unresolved_records` of some log partitions; `pending` is of `still_pending`."""
+    parts = [
+        new.quarantined.left(
+            replayed_groups(compaction, partition, new),
+            partition,
+            decided,
+            compaction.history.rows("share_state_records", [partition]),
+            pending,
+            compaction.groups,
+        )
+        for partition in partitions
+    ]
+    return pa.concat_tables(parts)
 
 
 def _commit_positions(records: pa.Table) -> pa.Table:
@@ -195,28 +239,33 @@ def _merged(groups: GroupRange, old: pa.Table, decided: pa.Table) -> pa.Table:
     return merged(groups.rows(old), decided)
 
 
-def replayed_groups(compaction: Compaction[RecordSource], partition: int, commits: pa.Table | None) -> ReplayedGroups:
-    """Replay the groups of one log partition that have new records or commits (as in `ReducedHistory.commits`)."""
+def replayed_groups(compaction: Compaction[RecordSource], partition: int, new: ReducedHistory) -> ReplayedGroups:
+    """Replay the groups of one log partition that have new records or commits, or that quarantined ones concern."""
+    unread, commits = new.quarantined.unread(partition), new.commits
+    unread.records = {name: of for name, of in unread.records.items() if compaction.groups.contains(name)}
     records = compaction.history.rows("group_records", [partition], compaction.groups.condition)
     if commits is None:
         commits = table_schema("offset_commits").empty_table().select(_NEWEST_COMMIT)
     commits = _rows_of(commits, partition)
-    group_ids = {*pc.unique(records["group_id"]).to_pylist(), *commits["group_id"].to_pylist()}
+    if unread.is_new:  # it concerns every group of the log partition
+        stored = read_state_files(compaction.lake, "groups", _state_files(compaction, "groups", partition))
+        return replay_groups(records, commits, compaction.groups.rows(stored), unread)
+    group_ids = {*pc.unique(records["group_id"]).to_pylist(), *commits["group_id"].to_pylist(), *unread.records}
     state_files = files_of_groups(_state_files(compaction, "groups", partition), group_ids)
     stored = read_state_files(compaction.lake, "groups", [file for files, _ in state_files for file in files])
     changed = pc.is_in(stored["group_id"], pa.array(group_ids, pa.string()))
-    return replay_groups(records, commits, stored.filter(changed))
+    return replay_groups(records, commits, stored.filter(changed), unread)
 
 
 def _groups(
     compaction: Compaction[RecordSource],
     partition: int,
-    commits: pa.Table | None,
+    new: ReducedHistory,
     changes: dict[str, list[FileChanges]],
 ) -> None:
     """Rewrite the state files of `groups` and `group_members` of one log partition whose groups have changed."""
     tables = [table for table in ("groups", "group_members") if table in compaction.tables]
-    replayed = replayed_groups(compaction, partition, commits) if tables else ReplayedGroups()
+    replayed = replayed_groups(compaction, partition, new) if tables else ReplayedGroups()
     if not replayed.group_ids:
         return
     rows = {"groups": replayed.groups, "group_members": replayed.members}
@@ -267,19 +316,19 @@ def still_pending(
     return new.reduction.pending(chain(tombstones, [waiting_tombstones]))
 
 
-def _pending(
+def _replace(
     compaction: Compaction[RecordSource],
+    table: str,
     partitions: Sequence[int],
-    pending: pa.Table | None,
+    rows: pa.Table | None,
     changes: list[FileChanges],
 ) -> None:
-    """Replace the rows of `pending_offsets` of these log partitions."""
+    """Replace all rows of a small state table of these log partitions."""
     for partition in partitions:
-        state_files = _state_files(compaction, "pending_offsets", partition)
+        state_files = _state_files(compaction, table, partition)
         change = FileChanges(removed=[state_file.path for state_file in state_files])
-        if pending is not None:
-            rows = _rows_of(pending, partition)
-            change.added = rewrite(compaction.lake, "pending_offsets", [], rows, _only_new).added
+        if rows is not None:
+            change.added = rewrite(compaction.lake, table, [], _rows_of(rows, partition), _only_new).added
         changes.append(change)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from offsetlake.log.reading import decode, plan_readers
 from offsetlake.pipeline.ingest.rows import of_others
 from offsetlake.rules.conditions import VALUE, CurrentState
 from offsetlake.rules.reduction import KEY, latest
+from offsetlake.rules.unresolved import Unresolved, concerned, of_groups
 
 _NEWEST = (*KEY, "kind", "log_partition", "log_offset", *VALUE, "commit_timestamp")
 _HELD = (*KEY, "log_partition", "log_offset")
@@ -37,12 +39,16 @@ class Tables:
     lake: Lake
     positions: dict[tuple[str, int], int]
     state_files: dict[str, dict[int, list[StateFile]]] = field(init=False)
+    unresolved: pa.Table = field(init=False)
+    """The rows of `unresolved_records`, usually none."""
 
     def __post_init__(self) -> None:
         found = {
             table: list_state_files(self.lake, table, version) for table, version in state_versions(self.lake).items()
         }
         object.__setattr__(self, "state_files", found)
+        files = chain(*found["unresolved_records"].values())
+        object.__setattr__(self, "unresolved", read_state_files(self.lake, "unresolved_records", files))
 
     def rows(self, table: str, partition: int, groups: pa.Array, columns: Sequence[str]) -> pa.Table:
         """Read the rows of these groups of one log partition; repeated texts are dictionary-encoded."""
@@ -65,7 +71,9 @@ def read_current(tables: Tables, log: LogAddress, partition: int, groups: pa.Arr
     if tail.commits.num_rows:
         newest = latest(pa.concat_tables([newest, plain(tail.commits, _NEWEST)]))
     held = pa.concat_tables([plain(pending, _HELD), plain(tail.waiting, _HELD)])
-    return CurrentState(newest, latest(held), frozenset(stored_groups - tail.removed.keys()), tail.changed)
+    unresolved = of_groups(pa.concat_tables([tables.unresolved, tail.unresolved]), groups.to_pylist())
+    exist = frozenset(stored_groups - tail.removed.keys())
+    return CurrentState(newest, latest(held), exist, tail.changed, partition, Unresolved(unresolved))
 
 
 @dataclass(slots=True)
@@ -78,12 +86,14 @@ class LiveTail:
     | waiting | Transactional commits and parts of commits, which may or may not become effective. |
     | changed | The log offset of the last record of each group that changed. |
     | removed | The log offset of the tombstone of each group that was deleted and not created again. |
+    | unresolved | What records and batches that cannot be decoded leave unknown: rows of `unresolved_records`. |
     """
 
     commits: pa.Table
     waiting: pa.Table
     changed: dict[str, int] = field(default_factory=dict)
     removed: dict[str, int] = field(default_factory=dict)
+    unresolved: pa.Table = field(default_factory=table_schema("unresolved_records").empty_table)
 
 
 def read_tail(log: LogAddress, partition: int, offsets: OffsetRange, groups: pa.Array) -> LiveTail:
@@ -91,18 +101,23 @@ def read_tail(log: LogAddress, partition: int, offsets: OffsetRange, groups: pa.
     where = LogPartition(OFFSETS_TOPIC, partition)
     wanted = {*groups.to_pylist()}
     parts = [plain(table_schema("offset_commits").empty_table(), _TAIL)]
-    tail = LiveTail(pa.table({}), pa.table({}))
+    tail, quarantined = LiveTail(pa.table({}), pa.table({})), list[dict[str, Any]]()
     for reader in plan_readers(log, {where: offsets} if offsets.start < offsets.end else {}):
         for piece, batches in log.fetch(reader.slices):
             chunk = decode(piece, batches)
             commits = pa.table(chunk.commits)
             parts.append(plain(commits.filter(pc.is_in(commits["group_id"], groups)), _TAIL))
-            for row in of_others(chunk.others, 0)["group_records"]:
+            others = of_others(chunk.others, 0)
+            for row in others["group_records"]:
                 if row["group_id"] in wanted:
                     _group_record(tail, row)
+            quarantined += others["quarantine"]
     commits = pa.concat_tables(parts)
     alone = pc.or_(pc.is_null(commits["producer_id"]), pc.equal(commits["kind"], "tombstone"))
     counts = pc.and_(alone, pc.or_(pc.is_null(commits["commit_id"]), pc.is_valid(commits["producer_id"])))
+    if quarantined:
+        rows = concerned(pa.Table.from_pylist(quarantined, table_schema("quarantine")))
+        tail.unresolved = pa.Table.from_pylist(rows, table_schema("unresolved_records"))
     tail.commits, tail.waiting = commits.filter(counts), commits.filter(pc.invert(counts))
     return tail
 

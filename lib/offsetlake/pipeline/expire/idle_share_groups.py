@@ -11,6 +11,7 @@ from offsetlake.lake.files import table_schema
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import StateFile, read_state_files
 from offsetlake.rules.retention import NEVER, Bools, GroupFacts, Ints, share_groups_idle_since
+from offsetlake.rules.unresolved import Unresolved
 
 SHARE_IDLE = "share_idle"
 """The rule that expires share groups."""
@@ -41,7 +42,12 @@ class IdleShareGroups(NamedTuple):
 
 
 def idle_share_groups(
-    groups: GroupFacts, updates: pa.Table, stored: Ints, pending: pa.Table, idle_ms: int | None
+    groups: GroupFacts,
+    updates: pa.Table,
+    stored: Ints,
+    pending: pa.Table,
+    idle_ms: int | None,
+    unresolved: Unresolved,
 ) -> IdleShareGroups:
     """Return when groups expire if nobody uses them; `idle_ms` is the time of the policy, None if there is none.
 
@@ -50,7 +56,7 @@ def idle_share_groups(
     if idle_ms is None:
         never = np.full(groups.rows.num_rows, NEVER)
         return IdleShareGroups(never, never)
-    since = share_groups_idle_since(groups, updates, stored, pending)
+    since = share_groups_idle_since(groups, updates, stored, pending, unresolved)
     return IdleShareGroups(since, np.minimum(since, NEVER - idle_ms) + idle_ms)
 
 

@@ -131,7 +131,7 @@ def _plan(lake: Lake, policy: RetentionPolicy, now: int, missing: Missing | None
     return ExpirePlan(
         now=now,
         policy=policy,
-        versions=lake.versions(*evaluated_tables(policy), "tombstones"),
+        versions=lake.versions(*evaluated_tables(lake, policy), "tombstones"),
         deleted_topics=(*sorted(deleted),),
         open_run=runs.open_run(lake, JOB, "emit"),
         through_run=(compacted.through_run if compacted else None) or 0,
@@ -160,7 +160,7 @@ def _evaluate(
         LastEvaluation(
             now=plan.now,
             next_change=min((result.next_change for result in results), default=NEVER),
-            versions=lake.versions(*evaluated_tables(plan.policy), "tombstones"),
+            versions=lake.versions(*evaluated_tables(lake, plan.policy), "tombstones"),
             policy=plan.policy,
             deleted_topics=plan.deleted_topics,
             counts={name: count for name, count in counts.items() if name not in _DECISIONS},

@@ -99,7 +99,7 @@ def unit_of(policy: RetentionPolicy) -> int:
 
 def offset_ages(lake: Lake, unit_ms: int) -> OffsetAges:
     """Count the stored offsets of a lake by units of time; raise TableChanged if another program changed a table."""
-    evaluation = start_evaluation(lake, state_versions(lake, evaluated_tables(_NO_RETENTION)), _NO_RETENTION, 0)
+    evaluation = start_evaluation(lake, state_versions(lake, evaluated_tables(lake, _NO_RETENTION)), _NO_RETENTION, 0)
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         parts = [*threads.map(partial(_of_partition, evaluation, unit_ms), evaluation.partitions)]
     groups = pa.concat_tables([_GROUPS.empty_table(), *(part for part, _ in parts)])
@@ -152,7 +152,9 @@ def _of_partition(evaluation: Evaluation, unit_ms: int, partition: int) -> tuple
         known = pa.table(columns).filter(pa.array(results.group < groups.num_rows))
         of_file = known.group_by([name for name, _ in _BY]).aggregate([([], "count_all")])
         counts.append(of_file.rename_columns(_COUNTED.names).cast(_COUNTED))
-    goes = groups_left_with_nothing(evaluated.groups, evaluated.stored, evaluated.stored, evaluated.pending)
+    goes = groups_left_with_nothing(
+        evaluated.groups, evaluated.stored, evaluated.stored, evaluated.pending, evaluation.unresolved
+    )
     columns = {name: groups[name] for name in ("group_id", "group_type", "state")}
     of_groups = pa.table({**columns, "offsets": evaluated.stored, "goes": goes}).cast(_GROUPS)
     return of_groups, pa.concat_tables(counts)

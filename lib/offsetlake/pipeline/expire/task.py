@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -33,11 +34,12 @@ from offsetlake.rules.retention import (
     evaluate,
     groups_left_with_nothing,
 )
+from offsetlake.rules.unresolved import Unresolved
 from offsetlake.util.row_codes import among
 
 NOTHING_LEFT = "nothing_left"
 
-_EVALUATED = ("offsets", "pending_offsets", "groups")
+_EVALUATED = ("offsets", "pending_offsets", "groups", "unresolved_records")
 
 _OF_OFFSETS = (*KEY, "committed_offset", "commit_timestamp", "expire_timestamp", "log_partition", "log_offset")
 _OF_PENDING = (*KEY, "log_offset")
@@ -52,7 +54,8 @@ class Evaluation:
     """What all tasks of an evaluation share: the state files that the plan pins, the policy, and the time in ms.
 
     `share_updates` are the `newest_updates`; without a policy for share groups there are none. `rejected` are the
-    decisions that are not planned, with the columns of `decisions.TOMBSTONE`.
+    decisions that are not planned, with the columns of `decisions.TOMBSTONE`. `unresolved` is what is unknown in all
+    log partitions: usually nothing.
     """
 
     lake: Lake
@@ -62,6 +65,7 @@ class Evaluation:
     share_updates: pa.Table
     deleted_topics: tuple[str, ...]
     rejected: pa.Table
+    unresolved: Unresolved
 
     @property
     def partitions(self) -> list[int]:
@@ -69,9 +73,10 @@ class Evaluation:
         return sorted({partition for table in ("offsets", "groups") for partition in self.state_files[table]})
 
 
-def evaluated_tables(policy: RetentionPolicy) -> tuple[str, ...]:
-    """Return the state tables that an evaluation reads."""
-    return _EVALUATED if policy.share_idle_ms is None else (*_EVALUATED, shares.SHARE_PARTITIONS)
+def evaluated_tables(lake: Lake, policy: RetentionPolicy) -> tuple[str, ...]:
+    """Return the state tables that an evaluation reads; a lake of an older version lacks some."""
+    tables = _EVALUATED if policy.share_idle_ms is None else (*_EVALUATED, shares.SHARE_PARTITIONS)
+    return tuple(table for table in tables if table in lake.tables())
 
 
 def start_evaluation(
@@ -83,10 +88,14 @@ def start_evaluation(
     rejected: pa.Table | None = None,
 ) -> Evaluation:
     """Return an evaluation of the `evaluated_tables` at these Delta versions."""
-    files = {table: list_state_files(lake, table, versions[table]) for table in evaluated_tables(policy)}
+    tables = evaluated_tables(lake, policy)
+    files = {table: list_state_files(lake, table, versions.get(table, 0)) for table in tables}
     updates = shares.newest_updates(lake, files.pop(shares.SHARE_PARTITIONS, {}).values())
     rejected = SELECTION.empty_table() if rejected is None else rejected
-    return Evaluation(lake, files, policy, now, updates, tuple(deleted_topics), rejected)
+    unresolved = read_state_files(lake, "unresolved_records", chain(*files.get("unresolved_records", {}).values()))
+    return Evaluation(
+        lake, files, policy, now, updates, tuple(deleted_topics), rejected, Unresolved(unresolved.combine_chunks())
+    )
 
 
 @dataclass(slots=True)
@@ -118,7 +127,15 @@ class EvaluatedPartition:
         """Evaluate the offsets of one state file."""
         offsets = read_state_files(evaluation.lake, "offsets", [state_file], _OF_OFFSETS)
         retention = evaluation.policy.retention(offsets)
-        result = evaluate(offsets, self.groups, self.pending, evaluation.now, retention, evaluation.deleted_topics)
+        result = evaluate(
+            offsets,
+            self.groups,
+            self.pending,
+            evaluation.now,
+            retention,
+            evaluation.deleted_topics,
+            evaluation.unresolved,
+        )
         decisions = offsets.select(KEY).append_column("judged_offset", offsets["log_offset"])
         expiring = np.flatnonzero(result.expires)
         result.expires[expiring[self.rejections.matches(decisions.take(expiring))]] = False
@@ -129,14 +146,16 @@ class EvaluatedPartition:
         np.maximum.at(self.newest, result.group[has_group], offsets["log_offset"].to_numpy()[has_group])
         return EvaluatedFile(offsets, result, retention)
 
-    def deleted_groups(self) -> npt.NDArray[np.bool_]:
+    def deleted_groups(self, evaluation: Evaluation) -> npt.NDArray[np.bool_]:
         """Return for each group whether it is deleted, after all state files were evaluated."""
-        return groups_left_with_nothing(self.groups, self.stored, self.expired, self.pending)
+        return groups_left_with_nothing(self.groups, self.stored, self.expired, self.pending, evaluation.unresolved)
 
     def idle_share_groups(self, evaluation: Evaluation) -> shares.IdleShareGroups:
         """Return when share groups expire, after all state files were evaluated."""
         idle_ms = evaluation.policy.share_idle_ms
-        return shares.idle_share_groups(self.groups, evaluation.share_updates, self.stored, self.pending, idle_ms)
+        return shares.idle_share_groups(
+            self.groups, evaluation.share_updates, self.stored, self.pending, idle_ms, evaluation.unresolved
+        )
 
 
 def open_partition(evaluation: Evaluation, partition: int) -> EvaluatedPartition:
@@ -204,7 +223,7 @@ def plan_tombstones(evaluation: Evaluation, run_id: int, decided: Decided, parti
             next_change = min(next_change, evaluated.evaluations.next_change)
             newest_commit = max(newest_commit, pc.max(evaluated.offsets["commit_timestamp"]).as_py() or 0)
         idle = groups.idle_share_groups(evaluation)
-        expiring.append(_group_decisions(evaluation, run_id, groups, NOTHING_LEFT, groups.deleted_groups()))
+        expiring.append(_group_decisions(evaluation, run_id, groups, NOTHING_LEFT, groups.deleted_groups(evaluation)))
         counts[NOTHING_LEFT] += expiring[-1].num_rows
         if evaluation.policy.share_idle_ms is not None:
             expired = idle.expired(evaluation.now)

@@ -45,7 +45,7 @@ def what_if(
     | group_goes | boolean | Whether the group itself is deleted now. |
     | other_now | bigint | The number of offsets that expire now with `other`; null if it is None. |
     """
-    present = start_evaluation(lake, state_versions(lake, evaluated_tables(policy)), policy, now)
+    present = start_evaluation(lake, state_versions(lake, evaluated_tables(lake, policy)), policy, now)
     changed = None if other is None else replace(present, policy=other)
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         parts = threads.map(lambda partition: _of_partition(present, changed, partition, horizons), present.partitions)
@@ -93,7 +93,7 @@ def _of_partition(
         **expiring,
         "kept": kept,
         "next_expiry_timestamp": pa.array(following, mask=following == NEVER),
-        "group_goes": evaluated.deleted_groups() | idle.expired(present.now),
+        "group_goes": evaluated.deleted_groups(present) | idle.expired(present.now),
         "other_now": pa.nulls(count) if evaluated_other is None else evaluated_other.expired,
     }
     return pa.table(columns).cast(_schema(horizons))

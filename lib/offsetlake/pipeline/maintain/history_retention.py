@@ -26,11 +26,12 @@ from offsetlake.queries.questions import TIMED
 from offsetlake.rules import baseline
 from offsetlake.rules.policy import Keep
 from offsetlake.rules.reduction import KEY, Latest, Reduction
+from offsetlake.rules.unresolved import unread_by_partition
 from offsetlake.util.times import to_iso
 
 _JOB = "drop"  # of the commits that drop rows, because `maintain` also compacts the files of the same tables
 _ROWS_AT_ONCE = 1 << 20
-_CUT_TABLES = (*REDUCED_HISTORY, "quarantine")
+_CUT_TABLES = REDUCED_HISTORY
 """The tables of the scope `history`, in the order in which they are replaced: markers after the commits they end."""
 
 Pieces = Iterator[dict[str, pa.Table]]
@@ -146,7 +147,10 @@ def _baseline_of(history: History, partitions: Sequence[int], recent_after: int)
     committed_rows = decided.filter(pc.equal(decided["kind"], "commit"))
     open_rows = pending.filter(pc.is_null(pending["commit_id"]))  # parts of an incomplete commit create no group
     holding = {name for rows in (committed_rows, open_rows) for name in pc.unique(rows["group_id"]).to_pylist()}
-    groups = baseline.kept_group_records(history.rows("group_records", partitions), creating, holding)
+    quarantined = baseline.kept_quarantine(history.rows("quarantine", partitions))
+    groups = baseline.kept_group_records(
+        history.rows("group_records", partitions), creating, holding, unread_by_partition(quarantined)
+    )
     creating = creating.filter(pc.invert(pc.is_in(creating["group_id"], pa.array(groups.without_commit, pa.string()))))
     commits = baseline.kept_commits(decided, pending, creating)
     return {
@@ -155,7 +159,7 @@ def _baseline_of(history: History, partitions: Sequence[int], recent_after: int)
         "transaction_markers": baseline.kept_markers(commits, markers, recent_after),
         "group_records": groups.records,
         "share_state_records": baseline.kept_share_state(history.rows("share_state_records", partitions)),
-        "quarantine": table_schema("quarantine").empty_table(),
+        "quarantine": quarantined,
     }
 
 

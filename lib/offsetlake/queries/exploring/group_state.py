@@ -17,6 +17,7 @@ from offsetlake.rules.groups.replay import replay_groups
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.rules.reduction import KEY
 from offsetlake.rules.retention import CLOCKS, EXPIRING, NEVER, RULES, GroupFacts, evaluate
+from offsetlake.rules.unresolved import Unresolved
 
 Row = Mapping[str, Any]
 
@@ -81,7 +82,11 @@ def expiry(lake: Lake, offsets: pa.Table, group: Row | None, policy: RetentionPo
     | expires_timestamp | when the offset expires; null if it never does |
     """
     facts = GroupFacts(pa.Table.from_pylist([group] if group else [], schema=table_schema("groups")))
-    found = evaluate(offsets, facts, _pending(lake, offsets), NEVER, policy.retention(offsets))
+    unresolved = Unresolved(table_schema("unresolved_records").empty_table())
+    if "unresolved_records" in lake.tables() and active_files(lake, "unresolved_records"):
+        unresolved = Unresolved(lake.query("SELECT * FROM unresolved_records", "unresolved_records").combine_chunks())
+    pending = _pending(lake, offsets)
+    found = evaluate(offsets, facts, pending, NEVER, policy.retention(offsets), unresolved=unresolved)
     return (
         offsets.select(["topic", "partition"])
         .append_column("kept_by", pa.array(RULES).take(pa.array(found.rule, mask=EXPIRING[found.rule])))

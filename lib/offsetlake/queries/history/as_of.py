@@ -1,6 +1,7 @@
 """Offsets and groups as they were at an instant, from history, by the rules that make the tables of both."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,8 +28,9 @@ from offsetlake.queries.history.reduction import (
 from offsetlake.queries.history.replayed import first_rows, replayed
 from offsetlake.queries.moved import PLACE, in_force_at, moved_places
 from offsetlake.queries.questions import GROUP_COLUMNS, check_state, first_instant, known_groups, log_partitions_like
-from offsetlake.rules.groups.replay import replay_groups
+from offsetlake.rules.groups.replay import NOTHING_UNREAD, Unread, replay_groups
 from offsetlake.rules.reduction import Latest, Reduction
+from offsetlake.rules.unresolved import unread_by_partition
 from offsetlake.util.times import to_iso
 
 _ROWS_AT_ONCE = 1 << 19
@@ -76,18 +78,19 @@ def groups_as_of(
     check_state(state)
     check_known(lake, instant_ms)
     condition, within = "true", None
+    known: list[str] | None = None
     if pattern is not None:
         known = known_groups(lake, pattern)
         condition = f"group_id IN ({', '.join(map(quoted, known))})"
         within = log_partitions_like(lake, pattern)
-    history = History.open(lake, (*COMMIT_TABLES, "group_records"), until_ms=instant_ms)
+    history = History.open(lake, (*COMMIT_TABLES, "group_records", "quarantine"), until_ms=instant_ms)
     moved, placed = moved_places(lake), [*dict.fromkeys((*columns, *PLACE))]
     groups = pa.concat_tables(
         [
             _with_offsets(table_schema("groups").empty_table(), {}).select([*columns, "offsets"]),
             *(
                 in_force_at(
-                    _groups_of(history, partitions, instant_ms, condition).select([*placed, "offsets"]),
+                    _groups_of(history, partitions, instant_ms, condition, known).select([*placed, "offsets"]),
                     moved,
                     instant_ms,
                 ).select([*columns, "offsets"])
@@ -101,13 +104,53 @@ def groups_as_of(
     return groups.sort_by("group_id")
 
 
-def _groups_of(history: History, partitions: Sequence[int], instant_ms: int, condition: str) -> pa.Table:
-    """Return those groups of some log partitions that satisfy an SQL condition, as they were at an instant."""
+def _groups_of(
+    history: History, partitions: Sequence[int], instant_ms: int, condition: str, known: Sequence[str] | None
+) -> pa.Table:
+    """Return those groups of some log partitions that satisfy an SQL condition, as they were at an instant.
+
+    `known` are these groups; None for all.
+    """
     counts, newest_commits = _commits_of(history, partitions, instant_ms, condition)
     schema = table_schema("groups")
     records = group_records(history.lake, partitions, f"{appended_by(instant_ms)} AND {condition}")
-    groups = pa.Table.from_pylist(replay_groups(records, newest_commits, schema.empty_table()).groups, schema)
+    unread = _unread(history, partitions, instant_ms)
+    of_partition = {number: pc.field("log_partition") == number for number in partitions} if unread else {}
+    parts = [(records.filter(chosen), newest_commits.filter(chosen)) for chosen in of_partition.values()]
+    rows: list[dict[str, Any]] = []
+    for number, (some, commits) in zip(of_partition or [0], parts or [(records, newest_commits)], strict=True):
+        rows += replay_groups(some, commits, schema.empty_table(), unread.get(number, NOTHING_UNREAD)).groups
+    groups = pa.Table.from_pylist(rows, schema)
+    if unread and known is not None:
+        groups = groups.filter(pc.is_in(groups["group_id"], pa.array(known, pa.string())))
     return _with_offsets(groups, counts)
+
+
+def _unread(history: History, partitions: Sequence[int], instant_ms: int) -> dict[int, Unread]:
+    """Return the quarantined records that concerned groups at an instant, by log partition; usually none.
+
+    The time of a batch that cannot be read is unknown: it counts as read by the instant unless a record before it is
+    newer.
+    """
+    quarantined = history.rows("quarantine", partitions, appended_until(instant_ms))
+    if not quarantined.num_rows:
+        return {}
+    is_batch = pc.and_(pc.is_null(quarantined["key_bytes"]), pc.is_null(quarantined["log_timestamp"]))
+    later = [
+        row["log_offset"]
+        for row in quarantined.filter(is_batch).to_pylist()
+        if _newest_before(history.lake, row["log_partition"], row["log_offset"]) > instant_ms
+    ]
+    not_yet = pc.and_(is_batch, pc.is_in(quarantined["log_offset"], pa.array(later, pa.int64())))
+    return unread_by_partition(quarantined.filter(pc.invert(not_yet)))
+
+
+def _newest_before(lake: Lake, partition: int, log_offset: int) -> int:
+    """Return the newest time of the records before a log offset, in ms since the epoch; 0 if there is none."""
+    where = f"WHERE log_partition = {partition} AND log_offset < {log_offset}"
+    tables = ("offset_commits", "group_records")
+    times = " UNION ALL ".join(f"SELECT max(log_timestamp) AS newest FROM {table} {where}" for table in tables)  # noqa: S608
+    return lake.query(f"SELECT max(newest) AS newest FROM ({times})", *tables)["newest"][0].as_py() or 0  # noqa: S608
 
 
 def _commits_of(

@@ -18,13 +18,18 @@ on share and streams records of a simple group. The tombstone of a member remove
 tombstone of its assignment (!). A classic group that is upgraded to the consumer protocol is removed by a tombstone of
 type 2 and created again by the records after it; a downgrade has the reverse order. Records of any other type are
 ignored, as in a broker.
+
+A quarantined record creates its group if there is none, and makes its state unknown until a later record supersedes it;
+`offsetlake.rules.unresolved` has the rule.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
+from offsetlake.kafka.records.concerns import record_name
+from offsetlake.kafka.records.coordinator_records import to_json
 from offsetlake.rules.groups.members import UNASSIGNED, GroupMember, GroupType, Value
-from offsetlake.rules.groups.state import GroupState
+from offsetlake.rules.groups.state import BATCH, GroupState
 
 
 class GroupRecord(NamedTuple):
@@ -40,6 +45,8 @@ class GroupRecord(NamedTuple):
             has one.
         value: None for a tombstone. The `subscription` and `assignment` of a member in a value of type 2 are dicts for
             the protocol type "consumer", and None if their bytes cannot be parsed.
+        unread: Why the record is quarantined; None if it was decoded. If it is, `key` has the group as
+            type 2 has, and `record` is that of its `Concern`.
     """
 
     log_partition: int
@@ -48,6 +55,8 @@ class GroupRecord(NamedTuple):
     record_type: int
     key: Value
     value: Value | None
+    unread: str | None = None
+    record: str = ""
 
 
 def replay(state: GroupState | None, record: GroupRecord) -> GroupState | None:
@@ -55,12 +64,25 @@ def replay(state: GroupState | None, record: GroupRecord) -> GroupState | None:
 
     The given state must not be used afterwards: it may be modified and returned.
     """
+    if record.unread is not None:
+        return _unread(state, record, record.unread)
+    if state is not None and state.unread:
+        state.unread.pop(record_name(record.record_type, to_json(record.key)), None)
     if record.record_type in _WHOLE_GROUP:
         return _WHOLE_GROUP[record.record_type](state, record)
     if record.record_type in _PART_OF_GROUP:
         group_type, apply = _PART_OF_GROUP[record.record_type]
         group = _group_for(state, record, group_type)
         return state if group is None else apply(group, record)
+    return state
+
+
+def _unread(state: GroupState | None, record: GroupRecord, reason: str) -> GroupState:
+    if state is None:
+        group_type = _PART_OF_GROUP[record.record_type][0] if record.record_type in _PART_OF_GROUP else "classic"
+        state = GroupState(record.key["group"], group_type, *record[:3])
+    state.log_partition, state.log_offset, state.log_timestamp = record[:3]
+    state.unread[record.record] = (record.log_offset, reason)
     return state
 
 
@@ -71,7 +93,7 @@ def _offset_commit(state: GroupState | None, record: GroupRecord) -> GroupState 
 
 
 def _classic_metadata(_state: GroupState | None, record: GroupRecord) -> GroupState | None:
-    log_partition, log_offset, log_timestamp, _, key, value = record
+    log_partition, log_offset, log_timestamp, _, key, value = record[:6]
     if value is None:
         return None
     return GroupState(key["group"], "classic", log_partition, log_offset, log_timestamp, value)
@@ -84,13 +106,18 @@ def _group_for(state: GroupState | None, record: GroupRecord, group_type: GroupT
         return state
     if record.value is None and (state is None or not state.is_simple()):
         return None
-    return GroupState(record.key["groupId"], group_type, *record[:3])
+    group = GroupState(record.key["groupId"], group_type, *record[:3])
+    if state is not None:
+        group.unread = state.unread
+    return group
 
 
 def _group_epoch(group: GroupState, record: GroupRecord) -> GroupState | None:
     if record.value is None:
         return None
     group.epoch = record.value["epoch"]
+    if group.epoch == _FIRST_EPOCH:
+        group.unread.pop(BATCH, None)
     group.metadata_hash = record.value.get("metadataHash", 0)
     return group
 
@@ -149,6 +176,9 @@ def _topology(group: GroupState, record: GroupRecord) -> GroupState:
     group.topology = record.value
     return group
 
+
+_FIRST_EPOCH = 1
+"""The epoch of a group that its first member has just created, so nothing before it in the log matters."""
 
 _WHOLE_GROUP: dict[int, Callable[[GroupState | None, GroupRecord], GroupState | None]] = {
     1: _offset_commit,

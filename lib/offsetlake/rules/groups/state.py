@@ -10,7 +10,7 @@
 | epoch, assignment_epoch         | not classic | of the group and of its target assignment, -1 after that is deleted |
 | state_timestamp                 | classic     | when the group entered its state, in ms; null if unknown |
 | subscription, subscribed_topics | all         | see `offsetlake.rules.groups.subscriptions` |
-| member_count                    | all         | the number of members |
+| member_count                    | all         | the number of members; null if the state is Unknown |
 | log_partition                   | all         | the log partition of the group |
 | log_offset, log_timestamp       | all         | of the newest record; null if the group has only commits |
 
@@ -22,6 +22,9 @@ Stable. A streams group without a topology is NotReady. A consumer or streams gr
 assignment epoch is Assigning; one with a member that is not stable at the assignment epoch is Reconciling; otherwise it
 is Stable. There is one difference: in a broker that has just loaded the log, a streams group is NotReady until its
 first heartbeat; here it is ready if it has a topology.
+
+A group is Unknown while a quarantined record that may have changed it is newer than what was decoded. It then counts as
+subscribed to everything, because its members are unknown (`offsetlake.rules.unresolved`).
 """
 
 from collections.abc import Mapping
@@ -31,6 +34,12 @@ from typing import Any, Self
 from offsetlake.rules.groups import subscriptions
 from offsetlake.rules.groups.members import GroupMember, GroupType, Row, Value, classic_member_row
 from offsetlake.rules.groups.subscriptions import Subscription
+
+UNKNOWN = "Unknown"
+"""The name of the state of a group that a quarantined record may have changed; Kafka's name of an unknown state."""
+
+BATCH = "batch"
+"""The key in `GroupState.unread` of a batch that cannot be read."""
 
 
 @dataclass(slots=True)
@@ -56,6 +65,8 @@ class GroupState:
         regex_version, regex_timestamp: Consumer groups: of the newest ConsumerGroupRegularExpressionValue.
         topology: Streams groups: the newest StreamsGroupTopologyValue.
         share_topics: Share groups: the newest ShareGroupStatePartitionMetadataValue.
+        unread: The log offset and the reason of each quarantined record that no later record supersedes, by the record
+            (`Concern.record`); those of a batch by BATCH.
     """
 
     group_id: str
@@ -75,6 +86,7 @@ class GroupState:
     regex_timestamp: int = 0
     topology: Value | None = None
     share_topics: Value | None = None
+    unread: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def is_simple(self) -> bool:
         """Return whether the group is simple: a classic group with neither a protocol type nor members."""
@@ -93,14 +105,16 @@ class GroupState:
             "members": members,
             "target_assignments": dict(self.target_assignments),
             "regexes": dict(self.regexes),
+            "unread": {record: [*place] for record, place in self.unread.items()},
         }
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
         """Return the state that `to_dict` was called on."""
         members = {name: GroupMember(**values) for name, values in stored["members"].items()}
-        copies = {name: dict(stored[name]) for name in ("target_assignments", "regexes")}
-        return cls(**{**stored, **copies, "members": members})
+        copies: dict[str, Any] = {name: dict(stored[name]) for name in ("target_assignments", "regexes")}
+        unread = {record: (place[0], place[1]) for record, place in stored.get("unread", {}).items()}
+        return cls(**{**stored, **copies, "members": members, "unread": unread})
 
     def row(self) -> Row:
         """Return the row of the table `groups`, with the columns above."""
@@ -108,7 +122,8 @@ class GroupState:
         metadata = self.metadata or {}
         state_timestamp = metadata.get("currentStateTimestamp", -1)
         subscription, topics = self._subscription()
-        only_commits = classic and self.metadata is None
+        only_commits = classic and self.metadata is None and not self.unread
+        member_count = len(self._classic_members()) if classic else len(self.members)
         return {
             "group_id": self.group_id,
             "group_type": self.group_type,
@@ -122,7 +137,7 @@ class GroupState:
             "state_timestamp": None if state_timestamp == -1 else state_timestamp,
             "subscription": subscription,
             "subscribed_topics": topics,
-            "member_count": len(self._classic_members()) if classic else len(self.members),
+            "member_count": None if self.unread else member_count,
             "log_partition": self.log_partition,
             "log_offset": None if only_commits else self.log_offset,
             "log_timestamp": None if only_commits else self.log_timestamp,
@@ -140,6 +155,8 @@ class GroupState:
 
     def state_name(self) -> str:
         """Return the name of the state, as above."""
+        if self.unread:
+            return UNKNOWN
         if not (self.members or self._classic_members()):
             return "Empty"
         if self.group_type in {"classic", "share"}:
@@ -157,6 +174,10 @@ class GroupState:
         return {member["memberId"]: member for member in members}
 
     def _subscription(self) -> Subscription:
+        known = self._known_subscription()
+        return Subscription("everything", known.topics) if self.unread else known
+
+    def _known_subscription(self) -> Subscription:
         if self.group_type == "classic":
             return subscriptions.of_classic_group(self.metadata)
         if self.group_type == "streams":

@@ -144,6 +144,11 @@ class ServingCollector(Collector):
         )
         yield GaugeMetricFamily("offsetlake_snapshot_offsets", "Offsets in the snapshot.", len(snapshot))
         yield GaugeMetricFamily("offsetlake_snapshot_groups", "Groups in the snapshot.", len(snapshot.groups))
+        yield GaugeMetricFamily(
+            "offsetlake_snapshot_unknown_groups",
+            "Groups of which a record cannot be decoded; nothing of them is deleted.",
+            len(snapshot.unknown),
+        )
         yield GaugeMetricFamily("offsetlake_snapshot_bytes", "Size of the snapshot in bytes.", snapshot.size)
         outcomes = [(["refreshed"], store.refreshes), (["failed"], store.failed_refreshes)]
         yield _counter("offsetlake_snapshots", "Snapshot refreshes, by outcome.", ["outcome"], outcomes)

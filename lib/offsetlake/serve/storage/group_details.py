@@ -47,6 +47,8 @@ class Live(Protocol):
     """A group whose members this process coordinates (`offsetlake.serve.groups.live_group.LiveGroup`)."""
 
     kind: GroupKind
+    last_offset: int
+    """The log offset of the newest record that this process has written, -1 without one."""
 
     def commit_error(self, committer: Committer, version: int, *, transactional: bool) -> int:
         """Return the error code of a commit, NONE if it is accepted."""

@@ -71,6 +71,8 @@ class MappedSnapshot:
         """When the snapshot was built, in ms since the epoch."""
         self.kinds: list[GroupKind] = header["kinds"]
         self.pending = [_pending(row) for row in header["pending"]]
+        self.unknown = frozenset(map(str.encode, header["unknown"]))
+        """The groups that records that cannot be decoded leave unknown, or of which they leave an offset unknown."""
         self.known_topics: dict[bytes, tuple[int, bytes]] = {
             name.encode(): (last, bytes.fromhex(id_)) for name, (last, id_, _) in header["topics"].items()
         }

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.pipeline.compact.snapshot import Snapshot
+from offsetlake.rules.groups.state import UNKNOWN
 from offsetlake.serve.storage.mapped_snapshot import HEADER
 from offsetlake.serve.storage.snapshot_offsets import (
     Array,
@@ -50,6 +51,7 @@ def snapshot_parts(snapshot: Snapshot, parts: Sequence[EncodedOffsets], ends: pa
     arrays |= texts("details", _details(snapshot, names)) | texts("topic_names", map(str.encode, topics.to_pylist()))
     header: dict[str, Any] = {"kinds": kinds, "pending": _pending(snapshot)}
     header |= {"version": snapshot.version, "position": [*snapshot.ends.items()], "created_ms": now_ms()}
+    header |= {"unknown": _unknown(snapshot)}
     header |= {"topics": offsets.known_topics, "ends": _ends(ends, topics), "arrays": {}}
     begin, chunks = 0, []
     for name, values in arrays.items():
@@ -113,14 +115,27 @@ def _members(snapshot: Snapshot) -> dict[str, list[dict[str, Any]]]:
 
 
 def _replay_states(groups: pa.Table, names: pa.Array) -> list[bytes]:
-    """Return `replay_state` of each classic, consumer and share group, empty for groups that have only commits."""
+    """Return `replay_state` of each classic, consumer and share group.
+
+    It is empty for groups that have only commits, and for classic groups whose state is unknown: their members join
+    again, and their record then has the whole state.
+    """
     states = [b""] * len(names)
     has_members = pc.is_in(groups["group_type"], pa.array(_MEMBERSHIP_TYPES))
-    rows = groups.filter(pc.and_(has_members, pc.is_valid(groups["replay_state"])))
+    is_known = pc.or_(pc.not_equal(groups["state"], UNKNOWN), pc.not_equal(groups["group_type"], "classic"))
+    rows = groups.filter(pc.and_(pc.and_(has_members, is_known), pc.is_valid(groups["replay_state"])))
     numbers = pc.index_in(rows["group_id"], names).to_pylist()
     for number, state in zip(numbers, rows["replay_state"].to_pylist(), strict=True):
         states[number] = state.encode()
     return states
+
+
+def _unknown(snapshot: Snapshot) -> list[str]:
+    """Return the groups that quarantined records leave unknown, or of which they leave an offset unknown."""
+    rows, groups = snapshot.tables["unresolved_records"], snapshot.tables["groups"]
+    of_offsets = rows.filter(pc.equal(rows["scope"], "offset"))["group_id"]
+    of_states = groups.filter(pc.equal(groups["state"], UNKNOWN))["group_id"]
+    return sorted({*of_offsets.to_pylist(), *of_states.to_pylist()})
 
 
 def _pending(snapshot: Snapshot) -> list[list[Any]]:

@@ -260,6 +260,16 @@ class Store:
         self._changes(group, last).clear()
         self.group_deleted(group)
 
+    def is_unknown(self, group: bytes) -> bool:
+        """Return whether a record that cannot be decoded leaves the group or one of its offsets unknown.
+
+        A classic group whose members have joined since then is known: its records have its whole state.
+        """
+        if group not in self.snapshot.unknown or self._number(group) < 0:
+            return False
+        live = self.live.get(group)
+        return live is None or live.kind["group_type"] != "classic" or live.last_offset < 0
+
     def has_queued_records(self, group: bytes) -> bool:
         """Return whether records of the members of a group are not durable yet."""
         return group in self.live and self.live[group].has_queued_records()

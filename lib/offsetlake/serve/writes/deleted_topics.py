@@ -1,5 +1,7 @@
 """Deletes the offsets of topics that were deleted in the cluster, as `OffsetMetadataManager.onPartitionsDeleted` does.
 
+Offsets of groups that records that cannot be decoded leave unknown are kept.
+
 A topic that is missing in the metadata may still exist: the broker that returned the metadata may lag, or deny this
 process DESCRIBE on it. Offsets are deleted only after the active controller has confirmed that it does not exist.
 Topics may also be deleted while this process does not run: at the start, those of all stored offsets are compared with
@@ -140,6 +142,8 @@ class DeletedTopics:
         """Delete the offsets of one group after the other; return their number."""
         deleted = 0
         for group, _ in self._store.groups():
+            if self._store.is_unknown(group):
+                continue
             done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
             partition = self._log_partition(group)
             write = _TopicDeletion(partition, self._store, group, NO_HEADERS, done.set_result, topics, self._unused)

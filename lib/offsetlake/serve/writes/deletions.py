@@ -93,7 +93,7 @@ class _GroupDeletion(DeletionWrite):
         group = self._store.group(self._group)
         if group is None:
             return GROUP_ID_NOT_FOUND
-        if group["state"] != "Empty":
+        if group["state"] != "Empty" or self._store.is_unknown(self._group):
             return NON_EMPTY_GROUP
         if self._store.has_queued_records(self._group):  # they would follow the tombstones
             return COORDINATOR_LOAD_IN_PROGRESS
@@ -134,7 +134,7 @@ class _OffsetDeletion(DeletionWrite):
         if group is None or group["group_type"] == "share":
             return GROUP_ID_NOT_FOUND
         consumers = group["group_type"] != "classic" or group["protocol_type"] == "consumer"
-        if group["state"] != "Empty" and not consumers:
+        if (group["state"] != "Empty" and not consumers) or self._store.is_unknown(self._group):
             return NON_EMPTY_GROUP
         for topic, partition in self._requested:
             error = NONE

@@ -98,6 +98,7 @@ def offsets(
     if not rows.num_rows and (group is not None or topic is not None):
         questions.check_committed(lake, group, topic)
     context.write(rows, _OFFSETS_SHOWN, total)
+    context.note_unknown(lake, group)
 
 
 @command(
@@ -131,6 +132,7 @@ def groups(
             rows = groups_as_of(lake, instant, group, state, group_type, advance=progress.advance)
         context.note_future(lake, instant)
     context.write(questions.check_known(lake, rows, group), _GROUPS_SHOWN)
+    context.note_unknown(lake, group)
 
 
 @command(
@@ -167,6 +169,7 @@ def history(
     rows = questions.history(lake, group, topic, partition, context.max_rows, choose=filters.chosen)
     context.write(rows, _HISTORY_SHOWN)
     context.note_dropped(lake)
+    context.note_unknown(lake, group)
 
 
 @command(
@@ -246,6 +249,7 @@ def transactions(
     rows = questions.transactions(lake, at, duration_ms(open_longer_than))
     ages = [None if age is None else to_duration(about(age)) for age in rows["age_ms"].to_pylist()]
     context.write(rows.append_column("age", pa.array(ages, pa.string())), _TRANSACTIONS_SHOWN)
+    context.note_unknown(lake)
 
 
 @command(QUESTIONS, ROWS | LAKE | FLEET, "offsetlake alterations", "offsetlake alterations --group billing")
@@ -283,3 +287,4 @@ def tombstones(
     lake = context.open_lake()
     rows = questions.tombstones(lake, group, outcome, rule, context.max_rows)
     context.write(questions.check_known(lake, rows, group), _TOMBSTONES_SHOWN)
+    context.note_unknown(lake, group)

@@ -56,18 +56,23 @@ class Translation:
 def source_offsets(lake: Lake, pattern: str, as_of_ms: int | None = None) -> pa.Table:
     """Return the offsets of groups of the source, now or at a time (ms since the epoch).
 
-    Columns: those of the key, committed_offset and metadata. Raises BadRequest if no group that matches the pattern has
+    Columns: those of the key, committed_offset, metadata, and unknown: why a newer offset of the key may
+    exist. Raises BadRequest if no group that matches the pattern has
     an offset.
     """
+    unknown: dict[int, str] = {}
     if as_of_ms is None:
-        rows = groups_like(lake, pattern).rows("offsets", OFFSET)
+        groups = groups_like(lake, pattern)
+        rows = groups.rows("offsets", OFFSET)
+        unknown = groups.unknown_offsets(rows)
     else:
         names = pa.array([*groups_in_history(lake, pattern)], pa.string())
         rows = offsets_as_of(lake, as_of_ms, names[0].as_py() if len(names) == 1 else None)
         rows = rows.filter(pc.is_in(rows["group_id"].cast(pa.string()), value_set=names))
     if not rows.num_rows:
         raise BadRequest(f"No group like {pattern!r} has an offset in the lake {lake.location}.")
-    return rows.select(_OF_OFFSETS)
+    reasons = pa.array(map(unknown.get, range(rows.num_rows)), pa.string())
+    return rows.select(_OF_OFFSETS).append_column("unknown", reasons)
 
 
 def plan_translation(lake: Lake, request: Translation, now: int) -> pa.Table:
@@ -97,7 +102,10 @@ def plan_translation(lake: Lake, request: Translation, now: int) -> pa.Table:
     replicas = mirror_topics.replicas(names, {*source["topic"].to_pylist()})
     replicated = pa.array([replicas.get(name) for name in source["topic"].to_pylist()], pa.string())
     starts, ends = _log_ends(request.target, replicated.to_pylist(), source["partition"].to_pylist())
-    reason = pc.if_else(pc.is_null(replicated), _NO_REPLICA, pc.if_else(pa.array(ends == NONE), _NO_PARTITION, None))
+    reason = pc.coalesce(
+        source["unknown"],
+        pc.if_else(pc.is_null(replicated), _NO_REPLICA, pc.if_else(pa.array(ends == NONE), _NO_PARTITION, None)),
+    )
     found, evidence, repeated = _by_replicator(request, names, replicated, starts, ends)
     if request.source is not None:
         found = _by_records(request.source, request, replicated, found, evidence, np.where(repeated, ends, NONE))
