@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,7 +16,7 @@ from offsetlake.queries.questions import like
 from offsetlake.rules.groups.replay import replay_groups
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.columns import mapped
-from offsetlake.util.row_codes import among, order_codes
+from offsetlake.util.row_codes import Ints, among, order_codes, rows_in
 
 OWNER = ("member_id", "client_id", "client_host")
 """The columns of the member that a partition is assigned to."""
@@ -65,7 +66,9 @@ class Assignments:
         files: list[HistoryFile] = self._files["group_records" if self._is_past else "groups"]
         return sorted({p for file in files for p in range(file.first_partition, file.last_partition + 1)})
 
-    def of(self, partitions: Sequence[int], pattern: str | None, topic: str | None) -> pa.Table:
+    def of(
+        self, partitions: Sequence[int], pattern: str | None, topic: str | None, committed: pa.Table | None = None
+    ) -> pa.Table:
         """Return the partitions that members of groups in some log partitions read, in any order, each once.
 
         The columns are those of SCHEMA; OWNER is null for a partition of a subscribed topic that no member is assigned.
@@ -74,9 +77,11 @@ class Assignments:
             partitions: The log partitions.
             pattern: A pattern that the names of the groups must match; None for all.
             topic: The topic; None for all.
+            committed: Partitions with commits, by group_id, topic and partition: groups are omitted that have one in
+                each partition of the topics that they are subscribed to. None omits no group.
 
         """
-        found = self._replayed(partitions) if self._is_past else self._stored(partitions)
+        found = self._replayed(partitions) if self._is_past else self._stored(partitions, committed)
         groups, members = like(found.groups, pattern), like(found.members, pattern)
         parts = pa.concat_tables([self._assigned(members), self._subscribed(groups)])
         if topic is not None:
@@ -85,12 +90,26 @@ class Assignments:
         first = np.unique(order_codes(parts, KEY), return_index=True)[1]
         return parts.take(pa.array(first))
 
-    def _stored(self, partitions: Sequence[int]) -> _Membership:
+    def _stored(self, partitions: Sequence[int], committed: pa.Table | None) -> _Membership:
         groups = self._rows("groups", partitions, _WITH_MEMBERS, _GROUPS)
+        if committed is not None:
+            groups = groups.filter(pa.array(self._lack_commits(groups, committed)))
         if not groups.num_rows:
             return _Membership(groups, table_schema("group_members").empty_table().select(_MEMBERS))
         members = self._rows("group_members", partitions, pc.scalar(value=True), _MEMBERS)
         return _Membership(groups, members.filter(pa.array(among(members, groups, ["group_id"]))))
+
+    def _lack_commits(self, groups: pa.Table, committed: pa.Table) -> npt.NDArray[np.bool_]:
+        """Return which groups may read a partition without a commit."""
+        groups = groups.combine_chunks()
+        group = pc.list_parent_indices(groups["subscribed_topics"])
+        topics = pc.list_flatten(groups["subscribed_topics"])
+        pairs = pa.table({"group_id": groups["group_id"].take(group), "topic": topics})
+        have = _counted(pairs, committed, ["group_id", "topic"])
+        are_all = (have > 0) & (have == _counted(pairs, self._partitions, ["topic"]))
+        lack: npt.NDArray[np.bool_] = pc.equal(pc.list_value_length(groups["subscribed_topics"]), 0).to_numpy()
+        lack[group.to_numpy()[~are_all]] = True
+        return lack
 
     def _rows(self, table: str, partitions: Sequence[int], where: pc.Expression, columns: list[str]) -> pa.Table:
         schema = pa.schema([table_schema(table).field(name) for name in columns])
@@ -131,3 +150,11 @@ class Assignments:
         columns = {"group_id": groups["group_id"].take(rows["group"]), "topic": rows["topic"]}
         owners = {name: pa.nulls(rows.num_rows, pa.string()) for name in OWNER}
         return pa.table({**columns, "partition": rows["partition"], **owners}).cast(SCHEMA)
+
+
+def _counted(rows: pa.Table, others: pa.Table, names: list[str]) -> Ints:
+    """Return for each row the number of rows of `others` with the same values in these columns."""
+    _, first, counts = np.unique(order_codes(others, names), return_index=True, return_counts=True)
+    same = rows_in(rows, others.select(names).take(pa.array(first)), names)
+    number: Ints = np.append(counts, 0)[same]
+    return number

@@ -15,7 +15,7 @@ from offsetlake.lake.files import active_files
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import ends_asked_by, newest_asked
 from offsetlake.lake.runs import last_run, log_ends_source
-from offsetlake.queries.assignments import Assignments
+from offsetlake.queries.assignments import OWNER, Assignments
 from offsetlake.queries.history.decided import decided_by_portion
 from offsetlake.queries.lag_rows import NO_RECORD, lag_rows, severities, worst_first
 from offsetlake.queries.questions import log_partitions_like
@@ -27,6 +27,7 @@ from offsetlake.rules.reduction import KEY
 from offsetlake.util.times import about, to_duration, to_iso
 
 _LONGER_THAN_KNOWN = 2**63 - 1  # ms
+_NOT_IN_GROUPS = ["committed_offset", "start_offset", "end_offset", "commit_timestamp", "commits", *OWNER]
 
 
 class NoOffset(NotInLake):
@@ -34,12 +35,13 @@ class NoOffset(NotInLake):
 
 
 def lag_of_partitions(
-    lake: Lake, pattern: str | None = None, topic: str | None = None, now: int | None = None
+    lake: Lake, pattern: str | None = None, topic: str | None = None, now: int | None = None, *, owners: bool = True
 ) -> pa.Table:
     """Return the lag of each group in each partition that it has an offset of or that its members read, worst first.
 
     `now`, ms since the epoch, is the instant of the evaluation: what was read or recorded later is ignored. By default
-    each partition is evaluated at the time when its log end offset was last recorded.
+    each partition is evaluated at the time when its log end offset was last recorded. Without `owners`, which takes
+    less memory, the columns of members can be null.
 
     | column           | description |
     |------------------|-------------|
@@ -64,7 +66,7 @@ def lag_of_partitions(
 
     Raises BadRequest if no log end offsets are recorded, or if no such group or topic has an offset or a reader.
     """
-    parts = [*_Lags.open(lake, now).portions(pattern, topic)]
+    parts = [*_Lags.open(lake, now).portions(pattern, topic, owners=owners)]
     if not parts:
         raise _nothing_found(lake, pattern, topic)
     return worst_first(pa.concat_tables(parts), KEY)
@@ -89,16 +91,21 @@ class _Lags(NamedTuple):
         current = ends_asked_by(lake, run)
         return cls(lake, run, now, current, RecordedEnds(lake, run), Assignments(lake, run, current))
 
-    def portions(self, pattern: str | None, topic: str | None) -> Iterator[pa.Table]:
-        """Yield the rows of `lag_rows` of some log partitions at a time; portions without rows are omitted."""
+    def portions(self, pattern: str | None, topic: str | None, *, owners: bool) -> Iterator[pa.Table]:
+        """Return the rows of `lag_rows` of some log partitions at a time; portions without rows are omitted."""
         where = None if topic is None else pc.field("topic") == topic
         within = None if pattern is None else log_partitions_like(self.lake, pattern)
         others = self.assignments.log_partitions()
         portions = decided_by_portion(self.lake, self.run, where, pattern, within, window_rows, others)
-        for partitions, commits in map(_windows, portions):  # keeps no portion while it reads the next
-            assigned = self.assignments.of(partitions, pattern, topic)
-            if len(commits.counts) or assigned.num_rows:
-                yield lag_rows(commits, assigned, self.current, self.recorded, self.now)
+
+        def rows(portion: tuple[Sequence[int], Windows]) -> pa.Table | None:
+            partitions, windows = portion
+            assigned = self.assignments.of(partitions, pattern, topic, None if owners else windows.keys)
+            if not (len(windows.counts) or assigned.num_rows):
+                return None
+            return lag_rows(windows, assigned, self.current, self.recorded, self.now)
+
+        return filter(None, map(rows, map(_windows, portions)))  # keeps no records longer than needed
 
 
 def _windows(portion: tuple[Sequence[int], pa.Table]) -> tuple[Sequence[int], Windows]:
@@ -133,13 +140,16 @@ def lag_by_group(lake: Lake, pattern: str | None = None) -> pa.Table:
 
     Raises BadRequest as `lag_of_partitions`.
     """
-    portions = _Lags.open(lake, None).portions(pattern, None)
-    parts = [_of_groups(worst_first(rows, KEY)) for rows in portions]
+
+    def of_portion(rows: pa.Table) -> pa.Table:
+        return _of_groups(worst_first(rows.drop_columns(_NOT_IN_GROUPS), KEY))
+
+    parts = [*map(of_portion, _Lags.open(lake, None).portions(pattern, None, owners=False))]
     if not parts:
         raise _nothing_found(lake, pattern)
     groups = pa.concat_tables(parts)
     if len(pc.unique(groups["group_id"])) < groups.num_rows:  # partitions were added to the topic of the log
-        return lag_of_groups(lag_of_partitions(lake, pattern))
+        return lag_of_groups(lag_of_partitions(lake, pattern, owners=False))
     return worst_first(groups, ["group_id"])
 
 

@@ -112,7 +112,8 @@ def lag(
             raise BadRequest("--standby cannot be combined with options other than --group and --limit.")
         context.write(standby_lag(lake, Lake.open(locate(standby)), group), _STANDBY_SHOWN)
         return
-    by_partition = _by_partition(lake, group, topic, None if now is None else context.instant("--now", now))
+    instant = None if now is None else context.instant("--now", now)
+    by_partition = _by_partition(lake, group, topic, instant, owners=partitions)
     rows = by_partition if partitions else lag_of_groups(by_partition)
     if status is not None:
         rows = rows.filter(pc.equal(rows["status"], status))
@@ -123,11 +124,11 @@ def lag(
     context.write(rows, _PARTITIONS_SHOWN if partitions else _GROUPS_SHOWN)
 
 
-def _by_partition(lake: Lake, group: str | None, topic: str | None, now: int | None) -> pa.Table:
+def _by_partition(lake: Lake, group: str | None, topic: str | None, now: int | None, *, owners: bool) -> pa.Table:
     """Return the lag of each partition, and write notes about those of which it is unknown."""
     with Progress(quiet=True) as progress:
         progress.say("computing lag")
-        rows = lag_of_partitions(lake, group, topic, now)
+        rows = lag_of_partitions(lake, group, topic, now, owners=owners)
     if now is None and (sentence := recorded_before(lake)):
         write_note(sentence)
     reasons = {
