@@ -212,6 +212,11 @@ def test_the_period_of_charts_is_in_the_address(address: str, window: Browser) -
     window.press("0")
     window.await_true("return document.querySelector('.summary').textContent.startsWith('300 commits')")
     assert window.run("return new URL(location).searchParams.get('since')") is None
+    for commits in (150, 300):  # Back undoes one after the other
+        window.run("history.back()")
+        window.await_true(f"return document.querySelector('.summary').textContent.startsWith('{commits} commits')")
+    assert window.run("return location.search") == "?group=billing&topic=billing&partition=0"
+    assert window.run("return document.getElementById('since').value") == ""
 
 
 def test_a_time_has_the_zone_of_the_browser_on_hover(address: str, window: Browser) -> None:
