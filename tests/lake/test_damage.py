@@ -97,6 +97,17 @@ def test_hint_that_is_not_valid_is_ignored(run: Run, folder: Path, kind: str, ex
     assert run("check", "--lake", str(folder))[0] == 0
 
 
+def test_older_copy_is_noticed_although_what_was_verified_is_older_too(
+    run: Run, folder: Path, expected: Tables
+) -> None:
+    COMMITS["newest commit missing"](folder / "offsets")
+    (folder / "verified.json").unlink()
+    for command in (["offsets"], EXPIRE):
+        assert check_noticed(run, folder, "offsets", *command) == "offsetlake rebuild --table offsets"
+    repair(run, folder, "offsetlake rebuild --table offsets")
+    assert state(Lake.open(folder)) == expected
+
+
 def test_changed_page_is_found_by_checksums(run: Run, folder: Path) -> None:
     flip_page(folder / "offset_commits")
     for command in (["check", "--full"], ["rebuild", "--table", "offsets"]):

@@ -6,6 +6,7 @@ commit that adds or removes files changes rows, unless a later commit (RESTORE) 
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,7 @@ from offsetlake.util.times import to_iso
 
 _OURS = "offsetlake-"
 _REBUILT, _EVERYTHING = "offsetlake.rebuilt", "all"
+_VERSIONS = "offsetlake.versions"
 
 File = tuple[str, str]
 """A data file as Delta identifies it: by its path and its deletion vector (empty if it has none)."""
@@ -41,18 +43,29 @@ FENCE = app_id("lease")
 """The application identifier under which the Delta log records the epoch of the lease of the newest commit."""
 
 
-def ours(job: str, number: int, epoch: int = 0, rebuilt: str | None = None) -> CommitProperties:
+def ours(
+    job: str, number: int, epoch: int = 0, rebuilt: str | None = None, versions: Mapping[str, int] | None = None
+) -> CommitProperties:
     """Return the properties that mark a commit as one of offsetlake.
 
     The epoch of the lease is recorded too, by which a former holder learns that another process has taken it over. Of
     two commits by delta-rs itself that were prepared at the same version, Delta then refuses the second one. `rebuilt`
-    is the `rebuilt_scope` of a commit that rebuilt a table.
+    is the `rebuilt_scope` of a commit that rebuilt a table, `versions` are those in which a run has left the tables.
     """
     leases = [Transaction(FENCE, epoch)] if epoch else []
     return CommitProperties(
         app_transactions=[Transaction(app_id(job), number), *leases],
-        custom_metadata={CHECKSUM: NO_CHECKSUM} | ({} if rebuilt is None else {_REBUILT: rebuilt}),
+        custom_metadata={CHECKSUM: NO_CHECKSUM}
+        | ({} if rebuilt is None else {_REBUILT: rebuilt})
+        | ({} if versions is None else {_VERSIONS: json.dumps({**versions})}),
     )
+
+
+def recorded_versions(entry: bytes | None) -> dict[str, int]:
+    """Return the versions in which the run has left the tables that committed this entry; none if it has none."""
+    line = (entry or b"{}").split(b"\n")[0]
+    found: dict[str, int] = json.loads(json.loads(line).get("commitInfo", {}).get(_VERSIONS, "{}"))
+    return found
 
 
 def rebuilt_scope(log_partitions: list[int] | None) -> str:

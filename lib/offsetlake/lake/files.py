@@ -7,7 +7,7 @@ its table: files that a killed task has left are never read, and `maintain` vacu
 
 import json
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
@@ -208,9 +208,11 @@ def commit(
     rebuilt: str | None = None,
     *,
     keeps_rows: bool = False,
+    versions: Mapping[str, int] | None = None,
 ) -> None:
     """Apply all file changes in one commit; does nothing if this run already did.
 
+    `versions` are recorded with the commit.
     `keeps_rows` is for new files that have the rows of the removed ones: Delta permits that in an append-only table.
 
     Raises LakeBusy if another program has rearranged the files to remove.
@@ -223,7 +225,7 @@ def commit(
     actions += [RemoveAction(path, not keeps_rows, now) for path in removed]
     if not actions or committed(lake, table, job, run_id):
         return
-    once = lake.properties(job, run_id, rebuilt)
+    once = lake.properties(job, run_id, rebuilt, versions)
     with lake.open_tables() as tables:
         tables.commit(table, actions, once, partial(refuse_rearranged, lake, table, {*removed}))
 

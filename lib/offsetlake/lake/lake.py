@@ -202,9 +202,11 @@ class Lake:
         if self._tables:
             self._tables.close(table)
 
-    def properties(self, job: str, number: int, rebuilt: str | None = None) -> CommitProperties:
+    def properties(
+        self, job: str, number: int, rebuilt: str | None = None, versions: Mapping[str, int] | None = None
+    ) -> CommitProperties:
         """Return the properties that mark a commit as one of a run of this process; see `offsetlake.lake.commits`."""
-        return ours(job, number, self._lease.epoch if self._lease else 0, rebuilt)
+        return ours(job, number, self._lease.epoch if self._lease else 0, rebuilt, versions)
 
     def versions(self, *tables: str) -> dict[str, int]:
         """Return the Delta versions of the named tables, by default of all tables."""

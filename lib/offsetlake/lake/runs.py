@@ -353,7 +353,8 @@ def finish(
     )
     file = TableFile(lake, "runs")
     file.write_rows([report.to_row()])
-    commit(lake, "runs", [FileChanges(file.close())], job, plan.run_id)
+    others = lake.versions(*(table for table in lake.tables() if table != "runs"))
+    commit(lake, "runs", [FileChanges(file.close())], job, plan.run_id, versions=others)
     with lake.location.errors():
         lake.remove_file(_plan_file(job))
     return replace(report, versions=lake.versions())

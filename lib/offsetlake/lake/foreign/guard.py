@@ -9,13 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from offsetlake.errors import TableChanged
-from offsetlake.lake.commits import Commit, Findings, follow
+from offsetlake.lake.commits import Commit, Findings, follow, recorded_versions
 from offsetlake.lake.damage import damaged
 from offsetlake.lake.definitions import STATE, current_name, definition
 from offsetlake.lake.files import renamed_columns
 from offsetlake.lake.foreign.layout import lay_out
 from offsetlake.lake.kept_tables import KeptTables, PinnedTables
 from offsetlake.lake.lake import VERIFIED, Lake
+from offsetlake.lake.log_entries import entry_name
 from offsetlake.lake.mending import mend
 from offsetlake.location.locate import LakeLocation
 from offsetlake.util.amounts import counted
@@ -81,7 +82,20 @@ def refuse_changed(lake: Lake, *tables: str) -> dict[str, Findings]:
             raise damaged(lake.location, table, of_table.damaged)
         if why := _why_refused(lake, table, of_table):
             raise TableChanged(why)
+    if "runs" in found:
+        _refuse_older(lake, found)
     return found
+
+
+def _refuse_older(lake: Lake, found: Mapping[str, Findings]) -> None:
+    """Raise TableChanged if a table is older than the newest run left it: a copy may have replaced VERIFIED, too."""
+    newest = entry_name(found["runs"].version)
+    for table, version in recorded_versions(lake.delta_log("runs").read(newest)).items():
+        if table in found and found[table].version < version:
+            raise TableChanged(
+                f"{_named(lake, table)} cannot be verified because its version is older than {version}, in which the "
+                f"newest run left it: an older copy has replaced it: {_remedy(lake, table, found[table])}"
+            )
 
 
 def findings(lake: Lake, *tables: str) -> dict[str, Findings]:
