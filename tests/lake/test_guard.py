@@ -100,7 +100,7 @@ def test_rearranged_state_is_read_and_rewritten_as_state_files(lake: Lake) -> No
         list_state_files(lake, "offsets", versions["offsets"] + 1)
     (said,) = verify(lake)
     assert said.startswith(f"table offsets: version {versions['offsets'] + 1} (OPTIMIZE by delta-rs")
-    assert said.endswith("rearranged files and kept all rows: verified, and 1 files rewritten")
+    assert said.endswith("rearranged files and kept all rows: verified, and 1 file rewritten")
     assert guard.state_versions(lake)["offsets"] == versions["offsets"] + 2
     assert len(list_state_files(lake, "offsets", versions["offsets"] + 2)) == 24
     assert state(lake) == before
