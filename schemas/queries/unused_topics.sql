@@ -10,7 +10,7 @@ CROSS JOIN log_clock
 LEFT JOIN groups ON groups.group_id = stored.group_id
 LEFT JOIN (SELECT DISTINCT topic FROM tombstones WHERE rule = 'topic_deleted') AS deleted
   ON deleted.topic = stored.topic
-WHERE clock_timestamp - greatest(last_commit_timestamp, 0) >= 172800000
+WHERE last_commit_timestamp >= 0 AND clock_timestamp - last_commit_timestamp >= 172800000
   AND CASE
     WHEN why = 'topics_deleted' THEN deleted.topic IS NOT NULL
     ELSE NOT array_contains(groups.subscribed_topics, stored.topic)

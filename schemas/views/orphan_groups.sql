@@ -2,7 +2,8 @@
 -- for `offsetlake cleanup`.
 --
 -- Only idle offsets count: those not committed for two days before the newest record in the lake, so that a nightly job
--- is not listed between two of its runs. A group that commits without members, as a consumer does that assigns its
+-- is not listed between two of its runs. Offsets with a timestamp before the epoch or after that record are not idle,
+-- because it is unknown when they were committed. A group that commits without members, as a consumer does that assigns its
 -- partitions itself, is not listed while it commits. A group whose state is Unknown is not listed either.
 --
 -- A group is listed if a tombstone has deleted it and offsets are left; if some of its topics do not exist any more (as
@@ -27,7 +28,10 @@
 WITH
 stored AS (
   SELECT group_id, topic, offsets, last_commit_timestamp,
-    CASE WHEN clock_timestamp - greatest(last_commit_timestamp, 0) >= 172800000 THEN 1 ELSE 0 END AS is_idle
+    CASE
+      WHEN last_commit_timestamp >= 0 AND clock_timestamp - last_commit_timestamp >= 172800000 THEN 1
+      ELSE 0
+    END AS is_idle
   FROM (
     SELECT group_id, topic, count(*) AS offsets, max(coalesce(log_timestamp, commit_timestamp)) AS last_commit_timestamp
     FROM offsets GROUP BY group_id, topic

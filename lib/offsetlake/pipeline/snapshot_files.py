@@ -13,6 +13,7 @@ The log position is a JSON object: by log partition, the log offset after the la
 import functools
 import json
 from collections.abc import Callable, Mapping
+from glob import escape
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +86,8 @@ def offsets_of_file(path: Path, pattern: str) -> pa.Table:
         raise BadRequest(f"Cannot read {path}: {error.strerror or error}.") from error
     except pa.ArrowException as error:
         raise BadRequest(f"Cannot read {path}: {error}.") from error
+    if pc.index(rows["group_id"], pattern).as_py() >= 0:
+        pattern = escape(pattern)
     return rows.filter(pa.array(like(rows["group_id"], pattern)))
 
 

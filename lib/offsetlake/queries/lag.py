@@ -18,7 +18,7 @@ from offsetlake.lake.runs import last_run, log_ends_source
 from offsetlake.queries.assignments import OWNER, Assignments
 from offsetlake.queries.history.decided import decided_by_portion
 from offsetlake.queries.lag_rows import NO_RECORD, lag_rows, severities, worst_first
-from offsetlake.queries.questions import log_partitions_like
+from offsetlake.queries.questions import log_partitions_like, name_or_pattern
 from offsetlake.queries.recorded_ends import RecordedEnds
 from offsetlake.queries.unread import check_read
 from offsetlake.rules.lag.consumer_status import Status
@@ -94,6 +94,7 @@ class _Lags(NamedTuple):
     def portions(self, pattern: str | None, topic: str | None, *, owners: bool) -> Iterator[pa.Table]:
         """Return the rows of `lag_rows` of some log partitions at a time; portions without rows are omitted."""
         where = None if topic is None else pc.field("topic") == topic
+        pattern = name_or_pattern(self.lake, pattern)
         within = None if pattern is None else log_partitions_like(self.lake, pattern)
         others = self.assignments.log_partitions()
         portions = decided_by_portion(self.lake, self.run, where, pattern, within, window_rows, others)

@@ -1,6 +1,8 @@
 """Queries over the tables of a lake, each answered as an Arrow table without Spark."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from glob import escape
+from typing import overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +23,7 @@ from offsetlake.queries.similar_names import similar_group, similar_topic
 from offsetlake.queries.unread import check_read
 from offsetlake.rules import policy
 from offsetlake.rules.unresolved import sentence
-from offsetlake.util.times import to_iso
+from offsetlake.util.times import MAX_TIMESTAMP_MS, to_iso
 
 STATES = (
     "Empty", "Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "NotReady", "Dead",
@@ -62,7 +64,7 @@ def groups(
     for column, value in {"state": state, "group_type": group_type}.items():
         if value is not None:
             rows = rows.filter(pc.equal(rows[column], value))
-    rows = like(rows, pattern).sort_by("group_id")
+    rows = like(rows, name_or_pattern(lake, pattern)).sort_by("group_id")
     counted = _offsets_by_group(lake)
     found = pc.index_in(rows["group_id"], value_set=counted["group_id"])
     return rows.append_column("offsets", pc.fill_null(counted["offsets"].take(found), 0))
@@ -85,6 +87,26 @@ def check_state(state: str | None) -> None:
         raise BadRequest(f"no group can be in state {state!r}; states are {', '.join(STATES)}")
 
 
+@overload
+def name_or_pattern(lake: Lake, text: str) -> str: ...
+@overload
+def name_or_pattern(lake: Lake, text: str | None) -> str | None: ...
+def name_or_pattern(lake: Lake, text: str | None) -> str | None:
+    """Return the shell pattern for what names groups in every command: the name of one group, or a shell pattern.
+
+    A text such as `svc[1]` is the name of a group if the state tables or the history contain a group with this name.
+    """
+    if text is None or text == "*" or not _WILDCARDS & {*text}:
+        return text
+    tables = ("groups", "offsets", "offset_commits", "group_records")
+    found = " UNION ALL ".join(f"SELECT group_id FROM {table} WHERE group_id = {quoted(text)}" for table in tables)  # noqa: S608
+    is_name = lake.query(f"SELECT * FROM ({found}) LIMIT 1", *tables).num_rows  # noqa: S608
+    return escape(text) if is_name else text
+
+
+_WILDCARDS = frozenset("*?[")
+
+
 def like(rows: pa.Table, pattern: str | None) -> pa.Table:
     """Return the rows whose group_id matches the pattern, all rows without a pattern."""
     return rows if pattern is None else rows.filter(pa.array(policy.like(rows["group_id"], pattern)))
@@ -95,7 +117,7 @@ def known_groups(lake: Lake, pattern: str) -> list[str]:
     tables = ("offset_commits", "group_records", "groups")  # some groups have only records that cannot be decoded
     every = " UNION ALL ".join(f"SELECT group_id FROM {table}" for table in tables)  # noqa: S608
     known = lake.query(f"SELECT DISTINCT group_id FROM ({every})", *tables)  # noqa: S608
-    found: list[str] = like(known, pattern)["group_id"].to_pylist()
+    found: list[str] = like(known, name_or_pattern(lake, pattern))["group_id"].to_pylist()
     if not found:
         check_read(lake, pattern)
         raise NotInLake(
@@ -114,7 +136,8 @@ def log_partitions_like(lake: Lake, pattern: str) -> list[int]:
     """Return the log partitions with records of groups that match a pattern."""
     tables = ("offset_commits", "group_records", "groups")
     every = " UNION ALL ".join(f"SELECT group_id, log_partition FROM {table}" for table in tables)  # noqa: S608
-    known = like(lake.query(f"SELECT DISTINCT group_id, log_partition FROM ({every})", *tables), pattern)  # noqa: S608
+    known = lake.query(f"SELECT DISTINCT group_id, log_partition FROM ({every})", *tables)  # noqa: S608
+    known = like(known, name_or_pattern(lake, pattern))
     partitions: list[int] = pc.unique(known["log_partition"]).to_pylist()
     return sorted(partitions)
 
@@ -149,7 +172,8 @@ def tombstones(
     wanted = " ".join(f"AND {name} = {quoted(value)}" for name, value in chosen.items() if value is not None)
     decisions = statement("newest_decisions", since_run=0)
     sql = f'{decisions} {wanted} ORDER BY group_id, topic NULLS LAST, "partition", judged_offset'
-    return like(lake.query(sql, "tombstones").drop_columns(["newest"]), pattern).slice(0, limit)
+    rows = lake.query(sql, "tombstones").drop_columns(["newest"])
+    return like(rows, name_or_pattern(lake, pattern)).slice(0, limit)
 
 
 def alterations(
@@ -160,7 +184,8 @@ def alterations(
     A plan that has an outcome by now is omitted: the row of its outcome repeats all of it.
     """
     sql = statement("alterations", where=_where({"outcome": outcome}))
-    return like(lake.query(sql, "alterations").drop_columns(["next_outcome"]), pattern).slice(0, limit)
+    rows = lake.query(sql, "alterations").drop_columns(["next_outcome"])
+    return like(rows, name_or_pattern(lake, pattern)).slice(0, limit)
 
 
 def history(
@@ -216,7 +241,7 @@ def audit_events(
     if since is not None:
         where += f"{' AND' if where else 'WHERE'} log_timestamp >= {since}"
     sql = f"SELECT * FROM audit_events {where} ORDER BY log_timestamp DESC NULLS LAST, log_partition, log_offset DESC"  # noqa: S608
-    return like(lake.query(sql, "audit_events"), pattern).slice(0, limit)
+    return like(lake.query(sql, "audit_events"), name_or_pattern(lake, pattern)).slice(0, limit)
 
 
 def transactions(lake: Lake, now: int, open_longer_ms: int = 0) -> pa.Table:
@@ -277,6 +302,17 @@ def newest_instant(lake: Lake) -> int | None:
     """Return the clock of the log (the view `log_clock`) in ms since the epoch; None if no record has a timestamp."""
     newest: int | None = lake.query("SELECT clock_timestamp FROM log_clock", "log_clock")["clock_timestamp"][0].as_py()
     return newest
+
+
+def wrong_clocks(lake: Lake) -> pa.Table:
+    """Return the groups with records whose timestamps are wrong: after the clock of the log, or before the epoch.
+
+    Columns: group_id, records (the number of these), least_timestamp and greatest_timestamp in ms since the epoch, and
+    matches, the number of all such groups; the latest first.
+    """
+    tables = ("offset_commits", "group_records", "share_state_records")
+    clock = newest_instant(lake)
+    return lake.query(statement("wrong_clocks", clock=MAX_TIMESTAMP_MS if clock is None else clock), *tables)
 
 
 def what_was_dropped(lake: Lake, scope: Scope) -> str:

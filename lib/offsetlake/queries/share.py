@@ -14,7 +14,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import ends_asked_by, newest_asked
 from offsetlake.queries.history.as_of import check_known
 from offsetlake.queries.history.reduction import Advance, appended_until, partitions_in_portions
-from offsetlake.queries.questions import like
+from offsetlake.queries.questions import like, name_or_pattern
 from offsetlake.rules.share_replay import SHARE_PARTITION, replay_share_partitions
 from offsetlake.rules.share_state import DeliveryState, StateBatch
 from offsetlake.util.columns import mapped, taken
@@ -79,7 +79,7 @@ def share_partitions(
     else:
         check_known(lake, instant_ms)
         rows = pa.concat_tables([table_schema("share_partitions").empty_table(), *_as_of(lake, instant_ms, advance)])
-    rows = _with_topics_and_lag(lake, like(rows, pattern), instant_ms)
+    rows = _with_topics_and_lag(lake, like(rows, name_or_pattern(lake, pattern)), instant_ms)
     if topic is not None:
         rows = rows.filter(pc.or_kleene(pc.equal(rows["topic_id"], topic), pc.equal(rows["topic"], topic)))
     if partition is not None:

@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.statements import statement
-from offsetlake.rules.policy import like
+from offsetlake.queries.questions import like, name_or_pattern
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.columns import taken
 from offsetlake.util.row_codes import rows_in
@@ -40,8 +40,7 @@ def standby_lag(source: Lake, standby: Lake, pattern: str | None = None) -> pa.T
     offsets = source.query(
         'SELECT group_id, topic, "partition", committed_offset, commit_timestamp FROM offsets', "offsets"
     ).select(columns)
-    if pattern is not None:
-        offsets = offsets.filter(pa.array(like(offsets["group_id"], pattern)))
+    offsets = like(offsets, name_or_pattern(source, pattern))
     if not offsets.num_rows:
         raise BadRequest(f"No group like {pattern or '*'!r} has an offset in the lake {source.location}.")
     done = standby.query(statement("translations"), "alterations", "offsets")

@@ -6,7 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offsetlake.lake.sql.engine import quoted
 from offsetlake.queries.lag import shown_lag
+from offsetlake.queries.questions import like, wrong_clocks
 from offsetlake.queries.share import topic_names
 from offsetlake.report import candidates, numbers
 from offsetlake.report.page import Row, Section
@@ -37,6 +39,7 @@ def attention(scope: Scope, busiest: numbers.BusiestGroups, lags: pa.Table | Non
         *_commit_problems(scope, busiest),
         *_lag_alarms(scope, lags),
         *_state_problems(scope),
+        *_wrong_clocks(scope),
         *_share_problems(scope),
     ]
     groups = busiest.groups
@@ -119,6 +122,21 @@ def _state_problems(scope: Scope) -> Iterator[_Problem]:
             {"matches": len(hanging)},
             f"producer {hanging[0]['producer_id']}: {counted(hanging[0]['offsets'], 'offset')} pending for {age}",
             scope.command("transactions", "--open-longer-than", to_duration(HANGING_AFTER_MS), by_group=False),
+        )
+
+
+def _wrong_clocks(scope: Scope) -> Iterator[_Problem]:
+    groups = like(wrong_clocks(scope.lake), scope.pattern)
+    if groups.num_rows:
+        row = groups.slice(0, 1).to_pylist()[0] | {"matches": groups.num_rows}
+        earliest, latest = (to_iso(row[name]) for name in ("least_timestamp", "greatest_timestamp"))
+        columns = "log_partition, log_offset, log_timestamp, commit_timestamp"
+        sql = f"SELECT {columns} FROM offset_commits WHERE group_id = {quoted(row['group_id'])}"  # noqa: S608
+        yield _row(
+            "groups with wrong timestamps",
+            row,
+            f"{_name(row['group_id'])}: {earliest if row['least_timestamp'] < 0 else latest}",
+            scope.command("sql", sql, by_group=False),
         )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.audits import of_groups
+from offsetlake.queries.questions import name_or_pattern
 from offsetlake.util.times import MAX_TIMESTAMP_MS
 
 MAX_GROUPS = 8
@@ -75,6 +76,7 @@ def find_scope(lake: Lake, pattern: str | None, since_ms: int | None) -> Scope:
     Raises:
         BadRequest: No group in the history matches the pattern.
     """
+    pattern = name_or_pattern(lake, pattern)
     group_condition = "true" if pattern is None else of_groups(lake, pattern)
     clock = lake.query("SELECT clock_timestamp FROM log_clock", "log_clock")["clock_timestamp"][0].as_py()
     until = min(max(clock or 0, 0), MAX_TIMESTAMP_MS)

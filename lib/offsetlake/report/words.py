@@ -41,9 +41,12 @@ def size(number: int, unit: Unit) -> str:
 
 
 def day(ms: int) -> str:
-    """Return the day of an instant, such as 31 Jan."""
-    year_month_day = to_iso(ms)[:10].split("-")
-    return f"{int(year_month_day[2])} {_MONTHS[int(year_month_day[1]) - 1]}"
+    """Return the day of an instant, such as 31 Jan; the number of an instant outside of the years 1 to 9999."""
+    date, is_date, _ = to_iso(ms).partition("T")
+    if not is_date:
+        return date
+    _, month, of_month = date.split("-")
+    return f"{int(of_month)} {_MONTHS[int(month) - 1]}"
 
 
 def moment(ms: int, step_ms: int) -> str:
@@ -57,8 +60,9 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 def instant(ms: int | None) -> str:
-    """Return an instant with minutes; an empty string for None."""
-    return "" if ms is None else to_iso(ms)[:16].replace("T", " ")
+    """Return an instant with minutes, as a number if outside of the years 1 to 9999; an empty string for None."""
+    text = "" if ms is None else to_iso(ms)
+    return text[:16].replace("T", " ") if "T" in text else text
 
 
 def duration(ms: int | None) -> str:

@@ -33,7 +33,7 @@ from offsetlake.pipeline.emit.decisions import read_selection
 from offsetlake.pipeline.expire.what_if import what_if as evaluate
 from offsetlake.pipeline.maintain.job import preview
 from offsetlake.pipeline.runner import Expiry, FinishedJob
-from offsetlake.queries.questions import check_known, like
+from offsetlake.queries.questions import check_known, like, name_or_pattern
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.util.times import duration_ms, to_duration
 
@@ -137,7 +137,7 @@ def expire(
     other = None if retention is None else _policy(context, retention)
     lake = open_verified(context.settings.lake)
     context.note_unread(lake)
-    rows = like(evaluate(lake, context.settings.retention, other, _time(context, now)), group)
+    rows = like(evaluate(lake, context.settings.retention, other, _time(context, now)), name_or_pattern(lake, group))
     rows = check_known(lake, rows, group)
     if other is None:
         context.write(rows.drop_columns(["other_now"]), _WHAT_IF_SHOWN)

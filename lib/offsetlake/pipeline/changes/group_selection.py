@@ -13,6 +13,7 @@ from offsetlake.lake import runs
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.emit.live_state import Tables, plain
 from offsetlake.queries.moved import one_place_each
+from offsetlake.queries.questions import name_or_pattern
 from offsetlake.queries.similar_names import similar_group
 from offsetlake.queries.unread import check_read
 from offsetlake.rules.policy import like
@@ -95,16 +96,13 @@ class GroupSelection:
 
 
 def groups_like(lake: Lake, pattern: str) -> GroupSelection:
-    """Select the group with this name or, if there is none, the groups that match the shell pattern.
+    """Select the groups that a name or a shell pattern means, as `queries.questions.name_or_pattern`.
 
     Raises NotInLake if no group matches, NotRead if the log partition of the group was not read.
     """
     log_partitions = stored_places(lake)
-    if pattern in log_partitions:
-        names = [pattern]
-    else:
-        known = pa.chunked_array([pa.array(sorted(log_partitions), pa.string())])
-        names = known.filter(pa.array(like(known, pattern))).to_pylist()
+    known = pa.chunked_array([pa.array(sorted(log_partitions), pa.string())])
+    names = known.filter(pa.array(like(known, name_or_pattern(lake, pattern)))).to_pylist()
     if not names:
         check_read(lake, pattern)
         suggestion = similar_group(lake, pattern)  # now: the lake can be a copy that is removed

@@ -20,6 +20,7 @@ from offsetlake.pipeline.changes.execute import rows_of
 from offsetlake.pipeline.changes.group_selection import GroupSelection, groups_like, select_groups
 from offsetlake.pipeline.changes.reset import Reset
 from offsetlake.queries.history.deleted import share_changes
+from offsetlake.queries.questions import name_or_pattern
 from offsetlake.queries.share import share_partitions
 from offsetlake.rules.conditions import SHARE, SHARE_ONLY_THROUGH_CLUSTER
 from offsetlake.rules.reduction import KEY
@@ -138,8 +139,8 @@ def share_groups_in_history(lake: Lake, pattern: str) -> dict[str, int]:
     """Return the log partition of each share group that ever existed and matches the pattern."""
     sql = "SELECT DISTINCT group_id, log_partition FROM group_records WHERE record_type = 11"
     known = {row["group_id"]: row["log_partition"] for row in lake.query(sql, "group_records").to_pylist()}
-    names = [pattern] if pattern in known else [name for name in sorted(known) if fnmatchcase(name, pattern)]
-    return {name: known[name] for name in names}
+    match = name_or_pattern(lake, pattern)
+    return {name: known[name] for name in sorted(known) if fnmatchcase(name, match)}
 
 
 def _newest(rows: pa.Table, names: Iterable[str]) -> pa.Table:

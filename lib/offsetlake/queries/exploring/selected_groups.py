@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from glob import escape
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +33,8 @@ def selected(
     """
     column = sort.removeprefix("-")
     names = dict.fromkeys(name for name in ("group_id", "state" if state else "", column) if name)
+    if pattern is not None and pc.index(groups["group_id"].cast(pa.string()), pattern).as_py() >= 0:
+        pattern = escape(pattern)  # the name of a group, as in questions.name_or_pattern
     with _ONE_AT_A_TIME:
         rows = pa.table({name: _comparable(groups[name]) for name in names} | {"row": np.arange(groups.num_rows)})
         rows = visible(like(rows, pattern))

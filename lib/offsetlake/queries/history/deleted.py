@@ -14,7 +14,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.statements import statement
 from offsetlake.queries.history.reduction import COMMIT_TABLES, deciding_rows
 from offsetlake.queries.moved import one_place_each
-from offsetlake.queries.questions import log_partitions_of
+from offsetlake.queries.questions import log_partitions_of, name_or_pattern
 from offsetlake.queries.unread import check_read
 from offsetlake.rules.reduction import KEY, Reduction
 from offsetlake.util.row_codes import among
@@ -29,11 +29,8 @@ def groups_in_history(lake: Lake, pattern: str) -> dict[str, int]:
     """
     rows = lake.query("SELECT DISTINCT group_id, log_partition FROM offset_commits", "offset_commits")
     log_partitions = one_place_each(lake, rows)
-    chosen = (
-        [pattern]
-        if pattern in log_partitions
-        else [name for name in sorted(log_partitions) if fnmatchcase(name, pattern)]
-    )
+    match = name_or_pattern(lake, pattern)
+    chosen = [name for name in sorted(log_partitions) if fnmatchcase(name, match)]
     if not chosen:
         check_read(lake, pattern)
         raise BadRequest(f"no group like {pattern!r} has ever committed, as far as the lake {lake.location} has read")

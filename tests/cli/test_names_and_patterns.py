@@ -1,0 +1,85 @@
+"""A name or a pattern selects the same groups in questions and in changes, also a name with characters of patterns."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offsetlake.kafka.batches.writer import record_batch
+from offsetlake.kafka.commits.encoding import offset_commit_key, offset_commit_value
+from offsetlake.kafka.placement import partition_for_group
+from offsetlake.kafka.uuid import ZERO_UUID
+from offsetlake.log.writer.appending import appending
+from offsetlake.util.times import to_ms
+from support.command_line import Run
+from support.e2e.in_process import InProcess
+from support.e2e.lakes import cycle
+from support.lakes import new_lake
+
+pytestmark = pytest.mark.slow
+
+NAMES = ("svc[1]", "svc1", "svc2", "a*b", "axb", "what?", "whats", "back\\slash")
+SELECTED = {
+    "svc[1]": ["svc[1]"],
+    "svc[12]": ["svc1", "svc2"],
+    "svc[[]1]": ["svc[1]"],
+    "a*b": ["a*b"],
+    "a[*]b": ["a*b"],
+    "a*": ["a*b", "axb"],
+    "what?": ["what?"],
+    "back\\slash": ["back\\slash"],
+    "gone[1]": ["gone[1]"],  # a group without offsets
+}
+TIMESTAMP = to_ms("2026-11-20T06:00")
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("names")
+    (folder / "log").mkdir()
+    with appending(folder / "log", "test") as appender:
+        for name in (*NAMES, "gone[1]", "gone1"):
+            key = offset_commit_key(name.encode(), b"orders") + (0).to_bytes(4, "big")
+            value = offset_commit_value(5, -1, b"", TIMESTAMP, -1, ZERO_UUID)
+            tombstone = [(key, None)] if name == "gone[1]" else []
+            appender.append(partition_for_group(name, 50), [record_batch(TIMESTAMP, [(key, value), *tombstone])])
+        appender.sync()
+    cycle(InProcess(), new_lake(folder / "lake"), folder / "log")
+    return folder
+
+
+@pytest.fixture
+def at(original: Path, tmp_path: Path, run: Run) -> Path:
+    shutil.copytree(original, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def groups_of(run: Run, *arguments: str) -> list[str]:
+    code, out, err = run(*arguments, "--format", "json")
+    rows: list[dict[str, Any]] = [json.loads(line) for line in out.splitlines()]
+    assert code == 0 or not rows, err
+    return sorted({row["group_id"] for row in rows})
+
+
+@pytest.mark.usefixtures("at")
+@pytest.mark.parametrize("text", SELECTED)
+def test_questions_select_what_changes_select(run: Run, text: str) -> None:
+    expected = SELECTED[text]
+    for question in (
+        ("groups", "--group", text), ("groups", "--as-of", "now", "--group", text),
+        ("expire", "--what-if", "--group", text), ("cleanup", text, "--log", "log"),
+    ):  # fmt: skip
+        assert groups_of(run, *question) == expected, question
+    assert groups_of(run, "audit", "commit_rate", "--group", text) == expected
+    restored = groups_of(run, "restore", text, "--as-of", "now", "--log", "log")
+    assert restored == [name for name in expected if name != "gone[1]"]
+
+
+@pytest.mark.usefixtures("at")
+def test_import_selects_the_same_groups_of_a_file(run: Run) -> None:
+    assert run("snapshot", "all.jsonl")[0] == 0
+    for text, expected in SELECTED.items():
+        found = groups_of(run, "import", "all.jsonl", text, "--log", "log")
+        assert found == (["gone1"] if text == "gone[1]" else expected)
