@@ -26,9 +26,9 @@ This page is generated from the help of the commands by `make docs`; the option 
   can be seconds, microseconds or a date and a time are refused. A time that does not show by itself which instant it
   is, and that of each plan, is written to standard error in UTC, and the command that a plan prints contains it.
 * Durations are `90s`, `15m` (minutes), `36h`, `7d` or `2w`.
-* A pattern is that of a shell: `*`, `?`, `[abc]`. A group whose name is exactly the text is meant before the pattern, in
-  every command: `svc[1]` is the group `svc[1]` if there is one, otherwise `svc1`; `svc[[]1]` is always `svc[1]`. Patterns
-  in settings, ACLs and of clusters are always patterns.
+* A pattern is that of a shell: `*`, `?`, `[abc]`. A group whose name is exactly the text is meant before the pattern:
+  `svc[1]` is the group `svc[1]` if there is one, otherwise `svc1`, and `svc[[]1]` is always `svc[1]`. Patterns in
+  settings and ACLs, and those of clusters, are always patterns.
 * [output.md](output.md) describes the output formats and the exit codes.
 """
 TABLES_START = """\

@@ -20,25 +20,27 @@ from support.lakes import new_lake
 
 pytestmark = pytest.mark.slow
 
-NAMES = ("svc[1]", "svc1", "svc2", "a*b", "axb", "what?", "whats", "back\\slash")
+REAL_LOG = Path(__file__).parents[1] / "fixtures" / "broker-log"
+NAMES = ("svc[1]", "svc1", "svc2", "zz*b", "zzxb", "what?", "whats", "back\\slash")
 SELECTED = {
     "svc[1]": ["svc[1]"],
     "svc[12]": ["svc1", "svc2"],
     "svc[[]1]": ["svc[1]"],
-    "a*b": ["a*b"],
-    "a[*]b": ["a*b"],
-    "a*": ["a*b", "axb"],
+    "zz*b": ["zz*b"],
+    "zz[*]b": ["zz*b"],
+    "zz*": ["zz*b", "zzxb"],
     "what?": ["what?"],
     "back\\slash": ["back\\slash"],
     "gone[1]": ["gone[1]"],  # a group without offsets
 }
-TIMESTAMP = to_ms("2026-11-20T06:00")
+TIMESTAMP = to_ms("2026-11-22T06:00")
 
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("names")
-    (folder / "log").mkdir()
+    shutil.copytree(REAL_LOG, folder / "log")
+    (folder / "log" / "meta.properties").unlink()
     with appending(folder / "log", "test") as appender:
         for name in (*NAMES, "gone[1]", "gone1"):
             key = offset_commit_key(name.encode(), b"orders") + (0).to_bytes(4, "big")
@@ -83,3 +85,27 @@ def test_import_selects_the_same_groups_of_a_file(run: Run) -> None:
     for text, expected in SELECTED.items():
         found = groups_of(run, "import", "all.jsonl", text, "--log", "log")
         assert found == (["gone1"] if text == "gone[1]" else expected)
+
+
+@pytest.mark.usefixtures("at")
+def test_import_refuses_a_row_alone_and_names_new_groups(run: Run) -> None:
+    lines = [
+        "svc1,orders,0,7", "svc2,orders,0,-1", "new,orders,0,3", ",orders,0,3", "svc1,bad name,0,3", "svc1,..,0,3",
+        f"svc1,{'t' * 250},0,3",
+    ]  # fmt: skip
+    Path("o.csv").write_text("\ufeff" + "\r\n".join(lines), encoding="utf-8")
+    code, out, err = run("import", "o.csv", "--log", "log", "--format", "json")
+    assert code == 0, err
+    rows = [json.loads(line) for line in out.splitlines()]
+    outcomes = {(row["group_id"], row["topic"][:8]): (row["outcome"], row["reason"] or "") for row in rows}
+    assert [outcomes[name, "orders"][0] for name in ("svc1", "new")] == ["planned", "planned"]
+    assert "does not exist yet" not in outcomes["svc1", "orders"][1]
+    assert outcomes["new", "orders"][1].startswith("the group does not exist yet: it is new")
+    assert outcomes["svc2", "orders"] == ("refused", "the offset -1 is negative: no record has it")
+    assert outcomes["", "orders"] == ("refused", "the name of the group is empty")
+    for topic in ("bad name", "..", "tttttttt"):
+        outcome, reason = outcomes["svc1", topic]
+        assert (outcome, "no topic can have this name" in reason) == ("refused", True)
+    code, out, err = run("import", "o.csv", "--log", "log", "--execute")
+    assert code != 0
+    assert "2 changes were made" in err

@@ -90,7 +90,6 @@ def row(**changes: object) -> dict[str, Any]:
     ("wrong", "message"),
     [
         (row(partition=-1), "row 2: the partition is not from 0 to 2147483647"),
-        (row(committed_offset=-1), "row 2: the offset is not from 0 to 9223372036854775807"),
         (row(topic=""), "row 2: the topic is empty"),
         (row(topic=None), "row 2: a value is missing"),
         (row(committed_offset=None), "row 2: a value is missing"),
@@ -105,6 +104,48 @@ def test_rows_that_are_no_offsets_are_listed(tmp_path: Path, wrong: dict[str, An
         with pytest.raises(BadRequest, match="Invalid offsets in ") as refused:
             offsets_of_file(tmp_path / name, "*")
         assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_negative_offsets_are_read_because_they_are_written(tmp_path: Path, suffix: str) -> None:
+    offsets = {("g", "t", 0): -1, ("g", "t", 1): -(2**63), ("h", "t", 0): 5}
+    export(table(offsets), {1: 7}, tmp_path / f"o{suffix}")
+    assert read(tmp_path / f"o{suffix}") == offsets
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\n\n"])
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_files_of_editors_and_spreadsheets_are_read(
+    tmp_path: Path, encoding: str, line_end: str, separator: str
+) -> None:
+    lines = [separator.join(fields) for fields in (["g", "t", "0", "5"], ['"é"', "t", " 1 ", "6"])]
+    (tmp_path / "o.csv").write_bytes(line_end.join(lines).encode(encoding))
+    assert read(tmp_path / "o.csv") == {("g", "t", 0): 5, ("é", "t", 1): 6}
+    rows = [json.dumps(row(partition=number)) for number in (0, 1)]
+    (tmp_path / "o.jsonl").write_bytes(line_end.join(rows).encode(encoding))
+    assert read(tmp_path / "o.jsonl") == {("g", "t", 0): 1, ("g", "t", 1): 1}
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("g,t,0,1.2E+05", "invalid offset '1.2E+05'"),
+        ("g,t,0,1120.0", "invalid offset '1120.0'"),
+        ('g,t,0,"1,120"', "invalid offset '1,120'"),
+        ("g,t,0,1 120", "invalid offset '1 120'"),
+        ("g,t,0,", "invalid offset ''"),
+        ("g,t,0", "3 fields"),
+        ("# comment", "1 field,"),
+        ("group,topic,partition,offset", "invalid partition 'partition'"),
+        ("é,t,0,1", "not UTF-8"),
+    ],
+)
+def test_lines_that_are_no_offsets_are_refused_with_the_reason(tmp_path: Path, line: str, reason: str) -> None:
+    (tmp_path / "o.csv").write_bytes(f"g,t,7,1\n{line}\n".encode("cp1252"))
+    with pytest.raises(BadRequest) as refused:
+        offsets_of_file(tmp_path / "o.csv", "*")
+    assert f"line 2: {reason}" in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_largest_partition_and_offset_are_read() -> None:
     ("line", "error"),
     [
         ("t,0", "2 fields, expected topic,partition,offset or group,topic,partition,offset"),
-        ("t", "1 fields, expected"),
+        ("t", "1 field, expected"),
         ("a,b,c,0,5", "5 fields, expected"),
         ("topic,partition,offset", "invalid partition 'partition': expected an integer from 0 to 2147483647"),
         ("t,,5", "invalid partition '': expected an integer"),

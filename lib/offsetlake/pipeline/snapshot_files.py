@@ -25,7 +25,6 @@ from pyarrow import feather
 
 from offsetlake.errors import BadRequest
 from offsetlake.rules.offsets_csv import (
-    MAX_OFFSET,
     MAX_PARTITION,
     MAX_REPORTED_LINES,
     SCHEMA,
@@ -35,12 +34,15 @@ from offsetlake.rules.offsets_csv import (
 from offsetlake.rules.policy import like
 from offsetlake.util.atomic_files import replacing
 from offsetlake.util.row_codes import order_codes
+from offsetlake.util.text_files import as_utf8
 
 LOG_ENDS = "offsetlake.log_ends"
 """The key of the log position in the metadata of Parquet and Arrow files."""
 
 _COLUMNS = pa.schema([field.with_name("committed_offset") if field.name == "new_offset" else field for field in SCHEMA])
 _ROWS_AT_ONCE = 10_000
+MIN_OFFSET = -(2**63)
+"""A snapshot contains what was committed: a client may have committed a negative offset."""
 
 
 def export(rows: pa.Table, log_ends: Mapping[int, int], path: Path) -> None:
@@ -75,7 +77,8 @@ def offsets_of_file(path: Path, pattern: str) -> pa.Table:
         pattern: A group, or a shell pattern of groups.
 
     Raises:
-        BadRequest: The file cannot be read, or contains rows that are not offsets, which the message lists.
+        BadRequest: The file cannot be read, or contains rows that are not offsets, which the message lists. Negative
+            offsets, which clients can have committed, are returned.
     """
     read = _READERS.get(path.suffix)
     if read is None:
@@ -86,7 +89,7 @@ def offsets_of_file(path: Path, pattern: str) -> pa.Table:
         raise BadRequest(f"Cannot read {path}: {error.strerror or error}.") from error
     except pa.ArrowException as error:
         raise BadRequest(f"Cannot read {path}: {error}.") from error
-    if pc.index(rows["group_id"], pattern).as_py() >= 0:
+    if pattern != "*" and pc.index(rows["group_id"], pattern).as_py() >= 0:  # as in questions.name_or_pattern
         pattern = escape(pattern)
     return rows.filter(pa.array(like(rows["group_id"], pattern)))
 
@@ -114,12 +117,16 @@ def _write_csv(rows: pa.Table, file: Path) -> None:
 
 
 def _read_csv(path: Path) -> pa.Table:
-    return read_offsets(path.read_bytes(), None, str(path))
+    return read_offsets(path.read_bytes(), None, str(path), MIN_OFFSET)
 
 
 def _read_json_lines(path: Path) -> pa.Table:
     options = pj.ParseOptions(explicit_schema=_COLUMNS, unexpected_field_behavior="ignore")
-    rows = pj.read_json(path, parse_options=options)
+    try:
+        content = as_utf8(path.read_bytes())
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"Cannot read {path}: it begins as UTF-16, but is not: {error}.") from error
+    rows = pj.read_json(pa.BufferReader(content), parse_options=options)
     is_position = pc.and_(pc.is_null(rows["group_id"]), pc.is_null(rows["committed_offset"]))
     return _checked(rows.filter(pc.invert(is_position)), path)
 
@@ -139,7 +146,6 @@ def _checked(rows: pa.Table, path: Path) -> pa.Table:
         "a value is missing": functools.reduce(pc.or_, map(pc.is_null, rows.columns)),
         "the topic is empty": pc.equal(rows["topic"], ""),
         f"the partition is not from 0 to {MAX_PARTITION}": pc.less(rows["partition"], 0),
-        f"the offset is not from 0 to {MAX_OFFSET}": pc.less(rows["committed_offset"], 0),
     }
     wrong: dict[int, str] = {}
     for problem, found in problems.items():

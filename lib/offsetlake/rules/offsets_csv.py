@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from offsetlake.errors import BadRequest
 from offsetlake.util.amounts import counted
+from offsetlake.util.text_files import as_utf8
 
 MAX_PARTITION, MAX_OFFSET = 2**31 - 1, 2**63 - 1
 MAX_UNQUOTED_CHARACTERS = 24
@@ -43,13 +44,16 @@ class _BadLineError(Exception):
     """A line of the file is invalid."""
 
 
-def read_offsets(content: bytes, group_id: str | None, name: str = "the file") -> pa.Table:
-    """Return the offsets of a CSV file in UTF-8, with the columns of `SCHEMA`, in the order of the file.
+def read_offsets(content: bytes, group_id: str | None, name: str = "the file", min_offset: int = 0) -> pa.Table:
+    """Return the offsets of a CSV file, with the columns of `SCHEMA`, in the order of the file.
+
+    The file is in UTF-8, or in UTF-16 with a byte order mark. The separator may be a semicolon or a tab.
 
     Args:
         content: The content of the file. Empty lines are ignored.
         group_id: The group of lines with three fields; if None, every line must have four fields.
         name: The name of the file, for error messages.
+        min_offset: The smallest valid offset.
 
     Raises:
         BadRequest: Lines are invalid. The message has the number and the error of up to MAX_REPORTED_LINES of them.
@@ -58,10 +62,12 @@ def read_offsets(content: bytes, group_id: str | None, name: str = "the file") -
     errors: list[str] = []
     lines: dict[tuple[str, str, int], int] = {}
     width = 0
+    content = _as_utf8(content, name)
+    separator = _separator(content)
     for number, line in _lines(content):
         try:
-            fields = _fields(line)
-            row = _row(fields, width, group_id)
+            fields = _fields(line, separator)
+            row = _row(fields, width, group_id, min_offset)
         except _BadLineError as error:
             errors.append(f"line {number}: {error}")
             continue
@@ -109,9 +115,28 @@ def _lines(content: bytes) -> Iterator[tuple[int, bytes]]:
             yield number, line
 
 
-def _fields(line: bytes) -> list[str]:
+def _as_utf8(content: bytes, name: str) -> bytes:
     try:
-        [fields] = csv.reader([line.decode()], strict=True)
+        return as_utf8(content)
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"Cannot read {name}: it begins as UTF-16, but is not: {error}.") from error
+
+
+def _separator(content: bytes) -> str:
+    """Return what separates the fields of the first line: a comma unless only another separator makes valid fields."""
+    line = next((line for _, line in _lines(content)), b"").decode(errors="replace")
+    for separator in (",", ";", "\t"):
+        try:
+            if len(next(csv.reader([line], delimiter=separator, strict=True))) in {3, 4}:
+                return separator
+        except csv.Error:
+            continue
+    return ","
+
+
+def _fields(line: bytes, separator: str) -> list[str]:
+    try:
+        [fields] = csv.reader([line.decode()], delimiter=separator, strict=True)
     except UnicodeDecodeError as error:
         raise _BadLineError("not UTF-8") from error
     except csv.Error as error:
@@ -119,7 +144,7 @@ def _fields(line: bytes) -> list[str]:
     return fields
 
 
-def _row(fields: list[str], width: int, group_id: str | None) -> _Row:
+def _row(fields: list[str], width: int, group_id: str | None, min_offset: int) -> _Row:
     if len(fields) not in {3, 4}:
         raise _BadLineError(
             f"{counted(len(fields), 'field')}, expected topic,partition,offset or group,topic,partition,offset"
@@ -136,14 +161,14 @@ def _row(fields: list[str], width: int, group_id: str | None) -> _Row:
     return _Row(
         group,
         topic,
-        _number("partition", partition, MAX_PARTITION),
-        _number("offset", offset, MAX_OFFSET),
+        _number("partition", partition, 0, MAX_PARTITION),
+        _number("offset", offset, min_offset, MAX_OFFSET),
     )
 
 
-def _number(name: str, text: str, maximum: int) -> int:
-    if not re.fullmatch(r" *[0-9]{1,19} *", text) or (number := int(text)) > maximum:
-        raise _BadLineError(f"invalid {name} {text[:40]!r}: expected an integer from 0 to {maximum}")
+def _number(name: str, text: str, minimum: int, maximum: int) -> int:
+    if not re.fullmatch(r" *-?[0-9]{1,19} *", text) or not minimum <= (number := int(text)) <= maximum:
+        raise _BadLineError(f"invalid {name} {text[:40]!r}: expected an integer from {minimum} to {maximum}")
     return number
 
 

@@ -1,9 +1,13 @@
 """Reads files of settings, whose values may be secrets."""
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from offsetlake.errors import BadRequest
+from offsetlake.util.text_files import as_utf8
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 def read_properties(file: str, known: Iterable[str]) -> dict[str, str]:
@@ -12,7 +16,7 @@ def read_properties(file: str, known: Iterable[str]) -> dict[str, str]:
     Raises BadRequest, whose message contains no value, for a name that is not known or another invalid line.
     """
     settings = {}
-    for number, line in enumerate(read_text(file).splitlines(), start=1):
+    for number, line in enumerate(_LINE_END.split(read_text(file)), start=1):
         if not line.strip() or line.lstrip()[0] in "#!":
             continue
         name, equals, value = line.partition("=")
@@ -26,7 +30,7 @@ def read_properties(file: str, known: Iterable[str]) -> dict[str, str]:
 def read_text(file: str) -> str:
     """Return the text of a file; raise BadRequest if it cannot be read."""
     try:
-        return Path(file).read_text(encoding="utf-8")
+        return as_utf8(Path(file).read_bytes()).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise BadRequest(f"Cannot read {file}: {error}.") from error
 

@@ -28,6 +28,10 @@ _PREVIOUS = {
 }
 
 
+_OF_ANY_GROUP = ("import", "from_file", "from_group")
+_NEW = "the group does not exist yet: it is new"
+
+
 class Strategy(NamedTuple):
     """The strategy that determined new offsets, by its name in `alterations`, and their source."""
 
@@ -88,8 +92,14 @@ def plan_alterations(
             pa.array(map(unknown.get, range(len(names))), pa.string()), wanted["reason"], obstacle, unexpected
         ),
     }
+    note = wanted["note"]
+    if strategy.name in _OF_ANY_GROUP:
+        existing = {*stored["group_id"].to_pylist(), *(name for name in names if "state" in groups.found[name])}
+        new = pa.array([None if name in existing else _NEW for name in names], pa.string())
+        note = pc.binary_join_element_wise(new, note, "; ", null_handling="skip")
+        note = pc.if_else(pc.equal(note, ""), None, note)
     plan = rows_of("alterations", columns, len(names))
-    plan = plan.append_column("requested_offset", wanted["requested_offset"]).append_column("note", wanted["note"])
+    plan = plan.append_column("requested_offset", wanted["requested_offset"]).append_column("note", note)
     return plan if live is None else plan.append_column(LIMIT, limit)
 
 

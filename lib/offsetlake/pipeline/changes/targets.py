@@ -13,7 +13,7 @@ from offsetlake.errors import BadRequest
 from offsetlake.pipeline.changes.alterations import OFFSET, VALUES
 from offsetlake.pipeline.changes.group_selection import GroupSelection
 from offsetlake.rules import strategies
-from offsetlake.rules.offsets_csv import read_offsets
+from offsetlake.rules.offsets_csv import SCHEMA, read_offsets
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.columns import taken
 from offsetlake.util.row_codes import rows_in
@@ -37,6 +37,7 @@ WANTED = pa.schema(
 )
 
 _TOPIC = re.compile(r"(?P<topic>[^:]+)(:(?P<partitions>[0-9]{1,9}(,[0-9]{1,9})*))?")
+_NAME_OF_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # org.apache.kafka.common.internals.Topic
 _LOST = "the previous commit is older than history"
 
 Scope = Mapping[str, Collection[int] | None]
@@ -163,9 +164,27 @@ def from_rows(rows: pa.Table, ends: LogEndLookup) -> pa.Table:
         rows: The columns of `offsets_csv.SCHEMA`, and optionally `reason`, with which a row is refused.
         ends: The log start and end offsets.
     """
-    keys = rows.append_column("committed_offset", pa.nulls(rows.num_rows, pa.int64()))
+    reason = rows["reason"] if "reason" in rows.column_names else pa.nulls(rows.num_rows, pa.string())
+    keys = rows.select(SCHEMA.names).append_column("reason", pc.coalesce(reason, _impossible(rows)))
+    keys = keys.append_column("committed_offset", pa.nulls(rows.num_rows, pa.int64()))
     computed = strategies.to_offset(ends.add_to(keys.drop_columns(["new_offset"])), rows["new_offset"])
     return _wanted(computed, committed_offset=computed["new_offset"])
+
+
+def _impossible(rows: pa.Table) -> pa.Array:
+    """Return a text for each row that no cluster can have as a committed offset of a consumer."""
+    columns = zip(*(rows[name].to_pylist() for name in ("group_id", "topic", "new_offset")), strict=True)
+    return pa.array([_why_impossible(*row) for row in columns], pa.string())
+
+
+def _why_impossible(group_id: str, topic: str, offset: int) -> str | None:
+    if offset < 0:
+        return f"the offset {offset} is negative: no record has it"
+    if not group_id:
+        return "the name of the group is empty"
+    if not _NAME_OF_TOPIC.fullmatch(topic) or topic in {".", ".."}:
+        return "no topic can have this name: Kafka allows up to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'"
+    return None
 
 
 def from_group(groups: GroupSelection, source: str, group_id: str) -> pa.Table:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from offsetlake.errors import BadRequest
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.row_codes import order_codes, same_codes
+from offsetlake.util.text_files import as_utf8
 
 TOMBSTONE = (*KEY, "judged_offset")
 """The key of a decision in `tombstones`: one about a later commit of the offset is another decision."""
@@ -122,11 +123,13 @@ def read_selection(file: Path, key: pa.Schema = SELECTION, command: str = "tombs
     `command` is the question of `offsetlake` whose answer the file contains.
     """
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = as_utf8(file.read_bytes()).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BadRequest(f"Cannot read {file}: {error}.") from error
     rows = []
     for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
         try:
             row = json.loads(line)
             rows.append(pa.Table.from_pylist([{name: row[name] for name in key.names}], schema=key))

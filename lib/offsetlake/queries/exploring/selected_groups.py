@@ -33,7 +33,7 @@ def selected(
     """
     column = sort.removeprefix("-")
     names = dict.fromkeys(name for name in ("group_id", "state" if state else "", column) if name)
-    if pattern is not None and pc.index(groups["group_id"].cast(pa.string()), pattern).as_py() >= 0:
+    if pattern not in {None, "*"} and pc.index(groups["group_id"].cast(pa.string()), pattern).as_py() >= 0:
         pattern = escape(pattern)  # the name of a group, as in questions.name_or_pattern
     with _ONE_AT_A_TIME:
         rows = pa.table({name: _comparable(groups[name]) for name in names} | {"row": np.arange(groups.num_rows)})

@@ -23,6 +23,7 @@ from weakref import WeakValueDictionary
 
 from offsetlake.errors import BadRequest
 from offsetlake.rules.patterns import pattern_problem
+from offsetlake.util.text_files import as_utf8
 
 READ, COMMIT, ADMIN = 1, 2, 4
 PERMISSIONS = {"read": READ, "commit": COMMIT, "admin": ADMIN}
@@ -206,7 +207,7 @@ def problems(path: Path) -> list[str]:
 
 def _read(path: Path) -> tuple[list[Grant], list[str]]:
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(as_utf8(path.read_bytes()).decode())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         return [], [f"Cannot read ACL file {path}: {error}"]
     entries = data.pop("acl", [])
