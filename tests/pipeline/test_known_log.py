@@ -71,11 +71,22 @@ class Log:
         (folder / str(PARTITION) / "leader-epoch-checkpoint").write_text("\n".join(lines) + "\n")
 
 
-STEPS = st.one_of(
-    st.tuples(st.just("append"), st.integers(1, 3)),
-    st.tuples(st.just("lose"), st.integers(1, 4)),
-    st.tuples(st.just("compact"), st.lists(st.sampled_from((0, 0, 1, 6, 7)), min_size=20, max_size=20)),
-    st.tuples(st.just("read"), st.lists(st.integers(1, 20), max_size=2)),
+@dataclass(frozen=True)
+class Round:
+    """What happens to a log before it is read: batches are lost, others are written, and some are compacted."""
+
+    lost: int
+    written: list[int]
+    kept: list[int]
+    segment_starts: list[int]
+
+
+ROUNDS = st.builds(
+    Round,
+    lost=st.sampled_from((0, 0, 1, 2, 3)),
+    written=st.lists(st.integers(1, 3), min_size=1, max_size=5),
+    kept=st.lists(st.sampled_from((0, 0, 1, 6, 7)), max_size=20),
+    segment_starts=st.lists(st.integers(1, 20), max_size=2),
 )
 
 
@@ -85,30 +96,28 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 
 @pytest.mark.slow
-@given(steps=st.lists(STEPS, max_size=20))
-@settings(max_examples=150)
+@given(rounds=st.lists(ROUNDS, min_size=2, max_size=5))
+@settings(max_examples=100)
 def test_log_is_read_on_exactly_if_it_still_is_the_one_that_was_read(
-    lake: Lake, tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, object]]
+    lake: Lake, tmp_path_factory: pytest.TempPathFactory, rounds: list[Round]
 ) -> None:
     folder, log = tmp_path_factory.mktemp("log") / "log", Log()
     log.append(1)
     known: dict[LogPartition, LastRead] = {}
     was_read: list[Batch] = []
-    for name, argument in [*steps, ("read", []), ("append", 3), ("read", [])]:
-        if name == "append":
-            log.append(argument)  # type: ignore[arg-type]
-        elif name == "lose":
-            log.lose(min(argument, len(log.written) - 1))  # type: ignore[type-var, arg-type]
-        elif name == "compact":
-            log.compact(argument)  # type: ignore[arg-type]
-        else:
-            log.write(folder, argument)  # type: ignore[arg-type]
-            found = _read(lake, LogAddress(folder=folder), known)
-            same = log.written[: len(was_read)] == was_read
-            assert (found is not None) == same
-            if found is None:
-                return
-            known, was_read = found, [*log.written]
+    for each in rounds:
+        if lost := min(each.lost, len(log.written) - 1):
+            log.lose(lost)
+        for count in each.written:
+            log.append(count)
+        log.compact(each.kept)
+        log.write(folder, each.segment_starts)
+        found = _read(lake, LogAddress(folder=folder), known)
+        same = log.written[: len(was_read)] == was_read
+        assert (found is not None) == same
+        if found is None:
+            return
+        known, was_read = found, [*log.written]
 
 
 def _read(lake: Lake, log: LogAddress, known: dict[LogPartition, LastRead]) -> dict[LogPartition, LastRead] | None:
