@@ -317,6 +317,21 @@ def test_full_disk_is_an_error() -> None:
     assert without_progress(done.stderr).startswith("error: Cannot write the answer: No space left on device.")
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("20991128", "in the future"),
+        ("4099593600000", "in the future"),
+        ("12345", "it is 1970-01-01"),
+        ("-2", "2h ago"),
+    ],
+)
+def test_reset_to_a_number_without_records_is_refused(run: Run, text: str, reason: str) -> None:
+    code, out, err = run("reset", "g", "--all-topics", "--to-datetime", text, "--log", "log")
+    assert (code, out) == (2, "")
+    assert reason in err
+
+
 def test_timestamps_are_read_and_written() -> None:
     assert times.to_ms("-5") == -5
     assert times.to_ms("1969-12-31T23:59:59.9999") == -1

@@ -145,10 +145,16 @@ def time_to_reset_to(text: str, now: int) -> int:
     """Return a timestamp of `to_datetime` in ms since the epoch.
 
     Raises:
-        BadRequest: It is invalid, or a number of milliseconds that no record of Kafka has.
+        BadRequest: It is invalid, or a number that is a time at which no record of Kafka was written.
     """
     timestamp = to_ms(text, now)
-    if timestamp < MIN_RECORD_TIMESTAMP_MS and text.strip().removeprefix("-").isdecimal():
+    is_number = text.strip().removeprefix("-").isdecimal()
+    if timestamp > now and is_number:
+        raise BadRequest(
+            f"Invalid time {text}: it is {to_iso(timestamp)}, in the future. If it is meant, write it as ISO 8601 with "
+            "hyphens; to_latest resets to the log end offsets."
+        )
+    if timestamp < MIN_RECORD_TIMESTAMP_MS and is_number:
         raise BadRequest(
             f"Invalid time {text}: as milliseconds since the epoch, it is {to_iso(timestamp)}. Write the time as ISO "
             "8601 or, for a duration, its unit, such as 2h ago; to_earliest resets to the log start offsets."
