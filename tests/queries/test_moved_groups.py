@@ -11,6 +11,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from offsetlake.lake.lake import Lake
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.pipeline.compact.rebuild import rebuild
+from offsetlake.queries.exploring.commits import Filters, commits_page, matching
+from offsetlake.queries.exploring.keys import Key
 from support.broker.broker import Broker
 from support.broker.data_folder import copy_log
 from support.broker.workload import create_topic, simple_commit
@@ -109,6 +111,21 @@ def test_history_has_all_records_the_newest_first(lake: Lake, run: Run) -> None:
     assert code == 0
     rows = [json.loads(line) for line in out.splitlines()]
     assert [(row["committed_offset"], row["previous_offset"]) for row in rows] == [(20, None), (10, None)]
+
+
+@pytest.mark.parametrize("filters", [Filters(), Filters(since_ms=0), Filters(event="commit")], ids=str)
+@pytest.mark.parametrize("is_kept", [False, True], ids=["read", "kept"])
+def test_pages_of_commits_continue_in_the_former_log_partition(lake: Lake, is_kept: bool, filters: Filters) -> None:
+    """Also if its number is higher than that of the coordinating one."""
+    assert {group_log_partition(name, BEFORE) < group_log_partition(name, AFTER) for name in RETURNED} == {True, False}
+    for name in RETURNED:
+        key, pages, before, more = Key(name, "t", 0), [], "", True
+        every = matching(lake, key, filters) if is_kept else None
+        while more:
+            page, more = commits_page(lake, key, before, filters, 1, every)
+            pages.append(page["committed_offset"].to_pylist())
+            before = f"{page['log_partition'][-1]}:{page['log_offset'][-1]}"
+        assert pages == [[20], [10]]
 
 
 def test_groups_at_an_instant_are_listed_once(lake: Lake, run: Run) -> None:

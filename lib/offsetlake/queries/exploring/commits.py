@@ -89,7 +89,7 @@ def commits_page(
     if every is None:
         rows = _next(source, after, filters, limit + 1)
     else:
-        rows = every if after is None else every.filter(_are_after(every, *after))
+        rows = every if after is None else every.filter(_are_after(source, every, *after))
     return source.completed(rows.slice(0, limit)), rows.num_rows > limit
 
 
@@ -97,9 +97,10 @@ def _source(lake: Lake, key: Key) -> KeyHistory:
     return key_history(lake, key.group_id, key.topic or "", key.partition or 0)
 
 
-def _are_after(rows: pa.Table, partition: int, offset: int) -> pa.ChunkedArray:
+def _are_after(source: KeyHistory, rows: pa.Table, partition: int, offset: int) -> pa.ChunkedArray:
     is_earlier = pc.and_(pc.equal(rows["log_partition"], partition), pc.less(rows["log_offset"], offset))
-    return pc.or_(pc.greater(rows["log_partition"], partition), is_earlier)
+    following = pa.array(source.partitions_after(partition), pa.int32())
+    return pc.or_(pc.is_in(rows["log_partition"], following), is_earlier)
 
 
 def _next(source: KeyHistory, after: tuple[int, int] | None, filters: Filters, limit: int) -> pa.Table:
@@ -118,11 +119,12 @@ def _spans(source: KeyHistory, after: tuple[int, int] | None, filters: Filters) 
     if filters.period:
         spans = source.spans(filters.period)
     else:
-        spans = [(partition, 0, _last_offset(source.lake, partition)) for partition in sorted(source.partitions)]
+        spans = [(partition, 0, _last_offset(source.lake, partition)) for partition in source.partitions]
+    following = source.partitions if after is None else source.partitions_after(after[0])
     for partition, first, last in spans:
-        if after is None or partition > after[0]:
+        if partition in following:
             yield partition, first, last
-        elif partition == after[0]:
+        elif after is not None and partition == after[0]:
             yield partition, first, min(last, after[1] - 1)
 
 

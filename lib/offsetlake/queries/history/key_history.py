@@ -64,13 +64,22 @@ class KeyHistory:
         )
 
     def spans(self, where: str) -> list[tuple[int, int, int]]:
-        """Return by log partition the first and the last log offset of the records that satisfy an SQL condition."""
+        """Return the first and the last log offset of the records that satisfy an SQL condition, by log partition.
+
+        The log partitions are in the order of `partitions`.
+        """
         found = self.lake.query(
             "SELECT log_partition, min(log_offset), max(log_offset) FROM offset_commits "  # noqa: S608
-            f"WHERE {self._placed} AND {self.key} AND {where} GROUP BY log_partition ORDER BY log_partition",
+            f"WHERE {self._placed} AND {self.key} AND {where} GROUP BY log_partition",
             "offset_commits",
         )
-        return [*zip(*(column.to_pylist() for column in found.columns), strict=True)]
+        spans = zip(*(column.to_pylist() for column in found.columns), strict=True)
+        return sorted(spans, key=lambda span: self.partitions.index(span[0]))
+
+    def partitions_after(self, partition: int) -> Sequence[int]:
+        """Return the log partitions whose rows follow those of one; none if the group has no records there."""
+        known = partition in self.partitions
+        return self.partitions[self.partitions.index(partition) + 1 :] if known else []
 
     def described(self, records: pa.Table) -> tuple[pa.Table, int]:
         """Return the rows of `questions.history` about some records, without difference and author; and a number.
