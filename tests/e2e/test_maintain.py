@@ -184,9 +184,9 @@ def test_other_log_is_refused_and_not_changed(lake: Lake, tmp_path: Path) -> Non
 
 
 def test_segments_of_an_unverified_log_are_kept(tmp_path: Path) -> None:
-    """Nothing speaks against it: it goes on behind the lake's position, where it happens to have no end of a batch."""
+    """Nothing speaks against it: the batch before the position of the lake may have been removed by compaction."""
     write(tmp_path / "log", [batch(0)], [batch(3)], [batch(6)])
-    write(tmp_path / "other", [batch(0, 2)], [batch(2, 2)], [batch(4, 6)])
+    write(tmp_path / "other", [batch(0, 2)], [batch(2, 2)], [batch(4, 2), batch(9)])
     made = new_lake(tmp_path / "lake")
     cycle(InProcess(), made, tmp_path / "log")
     assert [len(each.cut.obsolete) for each in preview(made, tmp_path / "log", NO_RETENTION).cuts] == [2]

@@ -169,8 +169,9 @@ def _rewritten(lake: Lake, log: LogAddress, extent: LogExtent, differences: list
     return (
         f"{log} was written again before the position up to which {lake.location} has read it: {differences[0]}{more}. "
         "The log lost its last records and others were written in their place, as after an unclean leader election, on "
-        "a restored disk, or if a topic is deleted and created again; or it is another log. The lake keeps the records "
-        f"that were lost, and nothing was read. Read the log into a new lake: {_into_new_lake(lake, log)}{backup}."
+        "a restored disk, or if a topic is deleted and created again; or it is another log: a lake contains one log. "
+        "The lake keeps the records that were lost, and nothing was read. Read the log into a new lake: "
+        f"{_into_new_lake(lake, log)}{backup}."
     )
 
 
