@@ -90,7 +90,15 @@ def test_check_of_older_versions_reads_them_until_they_are_vacuumed(run: Run, br
         "quarantine",
         "audit_events",
     )
-    state = ("pending_offsets", "groups", "group_members", "share_partitions", "history_cuts", "runs")
+    state = (
+        "pending_offsets",
+        "groups",
+        "group_members",
+        "share_partitions",
+        "unresolved_records",
+        "history_cuts",
+        "runs",
+    )
     pins = ",".join(f"{table}={version}" for table, version in broken.versions(*others, *state).items())
     code, rows, err = checked(run, "--suite", "after_compact", "--versions", f"{before},{pins}")
     assert (code, all(row["success"] for row in rows)) == (0, True), err
