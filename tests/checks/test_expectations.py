@@ -413,7 +413,7 @@ def test_gate_reads_only_new_history(lake: Lake) -> None:
     newest = lake.query("SELECT max(ingest_run) AS run_id FROM offset_commits", "offset_commits")["run_id"][0].as_py()
     remove_history_before(lake, newest)
     assert broken(lake, as_gate=True) == {}
-    with pytest.raises(LakeUnusable, match="is damaged, because its data file .* is missing"):
+    with pytest.raises(LakeUnusable, match=r"is damaged, because its data file .* is missing"):
         found(lake, SUITES["after_compact"])
 
 
