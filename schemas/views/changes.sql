@@ -37,8 +37,8 @@
 WITH
 steps AS (
   SELECT *,
-    sum(ahead) OVER (PARTITION BY group_id, topic, partition) AS all_ahead,
-    count(ahead) OVER (PARTITION BY group_id, topic, partition) AS steps_ahead
+    sum(ahead) OVER (PARTITION BY log_partition, group_id, topic, partition) AS all_ahead,
+    count(ahead) OVER (PARTITION BY log_partition, group_id, topic, partition) AS steps_ahead
   FROM (
     SELECT *, CASE
       WHEN new_offset > old_offset THEN CAST(new_offset AS DOUBLE) - CAST(old_offset AS DOUBLE)

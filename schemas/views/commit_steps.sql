@@ -26,7 +26,8 @@ WITH
 placed AS (
   SELECT group_id, topic, partition, log_partition, log_offset, effective_log_offset, effective_timestamp, kind,
     committed_offset, producer_id, max(log_offset) OVER (
-      PARTITION BY group_id, topic, partition ORDER BY effective_log_offset, log_offset DESC ROWS UNBOUNDED PRECEDING
+      PARTITION BY log_partition, group_id, topic, partition ORDER BY effective_log_offset, log_offset DESC
+      ROWS UNBOUNDED PRECEDING
     ) AS newest
   FROM commit_outcomes WHERE effective_log_offset IS NOT NULL
 )
@@ -34,4 +35,6 @@ SELECT group_id, topic, partition, log_partition, log_offset, effective_log_offs
   lag(committed_offset) OVER one_key AS old_offset, committed_offset AS new_offset,
   lag(log_offset) OVER one_key AS old_log_offset, producer_id
 FROM placed WHERE log_offset = newest
-WINDOW one_key AS (PARTITION BY group_id, topic, partition ORDER BY effective_log_offset, log_offset DESC)
+WINDOW one_key AS (
+  PARTITION BY log_partition, group_id, topic, partition ORDER BY effective_log_offset, log_offset DESC
+)

@@ -35,7 +35,9 @@ steps AS (
       new_offset, repeats, coalesce(producer_id, -1) AS writer
     FROM turning_points WHERE kind = 'commit'
   ) AS commits
-  WINDOW one_group AS (PARTITION BY group_id ORDER BY topic, partition, effective_log_offset, log_offset DESC)
+  WINDOW one_group AS (
+    PARTITION BY log_partition, group_id ORDER BY topic, partition, effective_log_offset, log_offset DESC
+  )
 ),
 turns AS (
   SELECT *, CASE WHEN writer <> old_writer THEN 3 ELSE 2 END AS commits
@@ -59,7 +61,7 @@ evaluated AS (
   SELECT of_turns.group_id, of_turns.topic, of_turns.partition, of_turns.log_partition, of_turns.log_offset,
     of_turns.effective_timestamp, of_turns.producer_id,
     max(CASE WHEN alterations.log_offset IS NOT NULL OR empty_periods.group_id IS NOT NULL THEN 1 ELSE 0 END) OVER (
-      PARTITION BY of_turns.group_id, of_turns.topic, of_turns.partition, of_turns.log_offset
+      PARTITION BY of_turns.log_partition, of_turns.group_id, of_turns.topic, of_turns.partition, of_turns.log_offset
     ) AS is_set
   FROM commits_of_turns AS of_turns
   LEFT JOIN alterations

@@ -22,7 +22,7 @@ classic AS (
 ),
 members AS (
   SELECT group_id, log_partition, log_offset, log_timestamp, there, coalesce(
-    lag(there) OVER (PARTITION BY group_id, member_id ORDER BY log_offset), 0
+    lag(there) OVER (PARTITION BY log_partition, group_id, member_id ORDER BY log_offset), 0
   ) AS was_there
   FROM (
     SELECT *, CASE kind WHEN 'value' THEN 1 ELSE 0 END AS there FROM group_records
@@ -33,12 +33,14 @@ counted AS (
   SELECT group_id, log_partition, log_offset, log_timestamp, members FROM classic
   UNION ALL
   SELECT group_id, log_partition, log_offset, log_timestamp, sum(there - was_there) OVER (
-    PARTITION BY group_id ORDER BY log_offset ROWS UNBOUNDED PRECEDING
+    PARTITION BY log_partition, group_id ORDER BY log_offset ROWS UNBOUNDED PRECEDING
   ) AS members
   FROM members
 ),
 periods AS (
-  SELECT *, lead(log_offset) OVER (PARTITION BY group_id ORDER BY log_offset) AS to_log_offset FROM counted
+  SELECT *,
+    lead(log_offset) OVER (PARTITION BY log_partition, group_id ORDER BY log_offset) AS to_log_offset
+  FROM counted
 )
 SELECT group_id, log_partition, log_offset AS from_log_offset, to_log_offset, log_timestamp AS from_timestamp
 FROM periods WHERE members = 0

@@ -6,6 +6,9 @@
 -- that was replaced within the same millisecond has from_timestamp = to_timestamp. If there is no row for an instant,
 -- the group had no offset then.
 --
+-- If partitions were added to __consumer_offsets, a group can have versions in several log partitions, each as its own
+-- coordinator knew them: only those in the log partition that coordinated the group at the instant were served.
+--
 --   group_id         consumer group
 --   topic            topic of the offset
 --   partition        partition of that topic
@@ -30,7 +33,8 @@ placed AS (
   SELECT group_id, topic, partition, kind, committed_offset, log_partition, log_offset, leader_epoch, metadata,
     commit_timestamp, producer_id, from_timestamp,
     max(log_offset) OVER (
-      PARTITION BY group_id, topic, partition ORDER BY from_timestamp, log_offset ROWS UNBOUNDED PRECEDING
+      PARTITION BY log_partition, group_id, topic, partition ORDER BY from_timestamp, log_offset
+      ROWS UNBOUNDED PRECEDING
     ) AS newest
   FROM (
     SELECT *, coalesce(effective_timestamp, 0) AS from_timestamp
@@ -42,7 +46,7 @@ versions AS (
     lead(from_timestamp) OVER one_key AS to_timestamp,
     lead(log_offset) OVER one_key AS to_log_offset
   FROM placed WHERE log_offset = newest
-  WINDOW one_key AS (PARTITION BY group_id, topic, partition ORDER BY from_timestamp, log_offset)
+  WINDOW one_key AS (PARTITION BY log_partition, group_id, topic, partition ORDER BY from_timestamp, log_offset)
 )
 SELECT group_id, topic, partition, committed_offset, from_timestamp, to_timestamp, log_partition, log_offset,
   to_log_offset, leader_epoch, metadata, commit_timestamp, producer_id

@@ -21,7 +21,7 @@
 WITH
 farthest AS (SELECT topic, partition, max(committed_offset) AS reached FROM offsets GROUP BY topic, partition),
 lagging AS (
-  SELECT offsets.group_id, offsets.topic, offsets.partition, farthest.reached
+  SELECT offsets.group_id, offsets.topic, offsets.partition, offsets.log_partition, farthest.reached
   FROM offsets JOIN farthest ON farthest.topic = offsets.topic AND farthest.partition = offsets.partition
   WHERE offsets.committed_offset < farthest.reached
 ),
@@ -39,20 +39,23 @@ moves AS (
     SELECT *, lag(topic) OVER one_group AS old_topic, lag(partition) OVER one_group AS old_partition,
       lag(repeats) OVER one_group AS old_repeats
     FROM (
-      SELECT *, max(CASE WHEN new_offset = old_offset THEN 1 ELSE 0 END) OVER (PARTITION BY group_id) AS can_stall
+      SELECT *,
+        max(CASE WHEN new_offset = old_offset THEN 1 ELSE 0 END) OVER (PARTITION BY log_partition, group_id) AS can_stall
       FROM turning_points
     ) AS of_groups
     WHERE can_stall = 1
-    WINDOW one_group AS (PARTITION BY group_id ORDER BY topic, partition, effective_log_offset, log_offset DESC)
+    WINDOW one_group AS (
+      PARTITION BY log_partition, group_id ORDER BY topic, partition, effective_log_offset, log_offset DESC
+    )
   ) AS steps
 ),
 since_last AS (
-  SELECT *, max(moved_at) OVER (PARTITION BY group_id, topic, partition) AS last_moved_at FROM moves
+  SELECT *, max(moved_at) OVER (PARTITION BY log_partition, group_id, topic, partition) AS last_moved_at FROM moves
 ),
 stays AS (
-  SELECT group_id, topic, partition, max(new_offset) AS committed_offset, CAST(sum(commits) AS BIGINT) AS commits,
+  SELECT group_id, topic, partition, log_partition, max(new_offset) AS committed_offset, CAST(sum(commits) AS BIGINT) AS commits,
     min(effective_timestamp) AS since_timestamp, max(effective_timestamp) AS last_timestamp
-  FROM since_last WHERE effective_log_offset >= last_moved_at GROUP BY group_id, topic, partition
+  FROM since_last WHERE effective_log_offset >= last_moved_at GROUP BY group_id, topic, partition, log_partition
 )
 SELECT stays.group_id, stays.topic, stays.partition, stays.committed_offset,
   CAST(lagging.reached AS DECIMAL(20)) - CAST(stays.committed_offset AS DECIMAL(20)) AS known_behind,
@@ -60,5 +63,6 @@ SELECT stays.group_id, stays.topic, stays.partition, stays.committed_offset,
   stays.last_timestamp - stays.since_timestamp AS stalled_ms
 FROM stays
 JOIN lagging
-  ON lagging.group_id = stays.group_id AND lagging.topic = stays.topic AND lagging.partition = stays.partition
+  ON lagging.log_partition = stays.log_partition AND lagging.group_id = stays.group_id AND lagging.topic = stays.topic
+  AND lagging.partition = stays.partition
 WHERE stays.commits > 1

@@ -36,7 +36,8 @@ placed AS (
     committed_offset, repeats, producer_id
   FROM (
     SELECT *, max(log_offset) OVER (
-      PARTITION BY group_id, topic, partition ORDER BY effective_log_offset, log_offset DESC ROWS UNBOUNDED PRECEDING
+      PARTITION BY log_partition, group_id, topic, partition ORDER BY effective_log_offset, log_offset DESC
+      ROWS UNBOUNDED PRECEDING
     ) AS newest
     FROM commit_outcomes
     WHERE effective_log_offset IS NOT NULL AND NOT routine AND group_id IN (
@@ -50,7 +51,9 @@ compared AS (
   SELECT *, lag(topic) OVER one_group AS old_topic, lag(partition) OVER one_group AS old_partition,
     lag(committed_offset) OVER one_group AS last_offset
   FROM placed
-  WINDOW one_group AS (PARTITION BY group_id ORDER BY topic, partition, effective_log_offset, log_offset DESC)
+  WINDOW one_group AS (
+    PARTITION BY log_partition, group_id ORDER BY topic, partition, effective_log_offset, log_offset DESC
+  )
 )
 SELECT group_id, topic, partition, log_partition, log_offset, effective_log_offset, effective_timestamp, kind,
   CASE

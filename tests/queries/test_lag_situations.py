@@ -288,3 +288,21 @@ def test_lag_over_time_contains_partitions_of_members(tmp_path: Path) -> None:
         (5, 3, 1, 3, 0, 0, 0),
         (6, None, 1, 1, 1, 0, 0),
     ]
+
+
+def test_lag_over_time_continues_in_the_log_partition_that_coordinates_the_group_now(tmp_path: Path) -> None:
+    """Partitions were added to the log topic before ingest 2: the offset of t:1 is unknown to the new coordinator."""
+    new = {"log_partition": 1, "ingest_run": 2}
+    lake = small_lake(
+        tmp_path / "lake",
+        log_ends=[*ends(1, "t", [(0, 100), (0, 100)]), *ends(2, "t", [(0, 100), (0, 100)])],
+        offset_commits=[
+            *(at("moving", "t", number, 10, 1000 + number, ingest_run=1) for number in (0, 1)),
+            at("moving", "t", 0, 60, 5, **new),
+            at("moving", "t", 0, 20, 1010, ingest_run=2),
+        ],
+        group_records=[joined(900, 1, 0), {**joined(4, 2), "log_partition": 1}],
+    )
+    names = ["ingest_run", "lag", "partitions", "no_commit"]
+    rows = [tuple(row.values()) for row in lag_over_time(lake, "moving").select(names).to_pylist()]
+    assert rows == [(1, 180, 2, 0), (2, 40, 1, 0)]

@@ -4,6 +4,7 @@ import json
 from collections.abc import Collection
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient, NewPartitions
@@ -12,7 +13,9 @@ from offsetlake.lake.lake import Lake
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.pipeline.compact.rebuild import rebuild
 from offsetlake.queries.exploring.commits import Filters, commits_page, matching
+from offsetlake.queries.exploring.group_state import group_at
 from offsetlake.queries.exploring.keys import Key
+from offsetlake.queries.exploring.series import series
 from support.broker.broker import Broker
 from support.broker.data_folder import copy_log
 from support.broker.workload import create_topic, simple_commit
@@ -23,6 +26,7 @@ from support.lakes import new_lake
 from support.log.made_folders import write
 from support.oracle.encoders import group_log_partition, offset_key, offset_value
 from support.oracle.log_writer import Batch, Record
+from support.queries.lakes import small_lake
 
 T = 1_700_000_000_000
 BEFORE, AFTER = 5, 7
@@ -126,6 +130,35 @@ def test_pages_of_commits_continue_in_the_former_log_partition(lake: Lake, is_ke
             pages.append(page["committed_offset"].to_pylist())
             before = f"{page['log_partition'][-1]}:{page['log_offset'][-1]}"
         assert pages == [[20], [10]]
+
+
+def test_a_chart_ends_with_the_coordinating_log_partition(lake: Lake) -> None:
+    ends = pa.table({"asked_timestamp": [T + 10, T + 3000], "end_offset": [100, 100], "start_offset": [0, 0]})
+    for name in RETURNED:
+        shown = series(lake, name, "t", 0, ends=ends)
+        assert shown.steps["new_offset"].to_pylist() == [10, 20]
+        assert shown.steps["old_offset"].to_pylist() == [None, None]
+        assert shown.ends["lag"].to_pylist() == [90, 80]
+        assert not shown.marks.num_rows
+
+
+def test_the_members_at_an_instant_are_those_of_its_coordinator(tmp_path: Path) -> None:
+    name = next(name for name in GROUPS if group_log_partition(name, 2) == 0)
+
+    def generation(number: int, log_partition: int, log_offset: int) -> dict[str, object]:
+        value = {"protocolType": "consumer", "generation": number, "protocol": None, "leader": None, "members": []}
+        return {
+            "group_id": name, "record_name": "GroupMetadata", "kind": "value", "key": json.dumps({"group": name}),
+            "value": json.dumps(value), "log_partition": log_partition, "log_offset": log_offset,
+            "log_timestamp": T + number,
+        }  # fmt: skip
+
+    run = {"run_id": 1, "job": "ingest", "started_at": T, "finished_at": T, "log_partitions": 2, "grown": True}
+    lake = small_lake(tmp_path, runs=[run], group_records=[generation(7, 1, 500), generation(9, 0, 3)])
+    for instant, expected in ((T + 8, 7), (T + 9, 9)):
+        group, _ = group_at(lake, name, instant)
+        assert group is not None
+        assert group["generation"] == expected
 
 
 def test_groups_at_an_instant_are_listed_once(lake: Lake, run: Run) -> None:

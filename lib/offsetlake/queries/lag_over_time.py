@@ -1,6 +1,6 @@
 """The lag of a group over time: at each ingest that recorded log end offsets."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 
@@ -15,6 +15,7 @@ from offsetlake.lake.log_ends import PARTITION, newest_asked, newest_asked_throu
 from offsetlake.lake.sql.engine import quoted
 from offsetlake.queries.history.decided import decided_until
 from offsetlake.queries.history.reduction import group_records
+from offsetlake.queries.moved import current_partition, log_partition_count
 from offsetlake.queries.questions import log_partitions_of
 from offsetlake.rules.groups.replay import group_record, in_log_order, replayed
 from offsetlake.rules.groups.state import GroupState
@@ -45,14 +46,51 @@ def lag_over_time(lake: Lake, group_id: str) -> pa.Table:
     run, within = newest_asked(lake), log_partitions_of(lake, [group_id])
     is_group = pc.field("group_id") == group_id
     records = [] if run is None else [*decided_until(lake, run, is_group, within=within)]
-    subscriptions = _SUBSCRIPTIONS.empty_table() if run is None else _subscriptions(lake, group_id, within, run)
+    coordinator = _coordinator(lake, group_id, within)
+    subscriptions = _SUBSCRIPTIONS.empty_table()
+    if run is not None:
+        subscriptions = _subscriptions(lake, group_id, within, run, coordinator)
     if run is None or not (any(part.num_rows for part in records) or subscriptions.num_rows):
         raise BadRequest(f"the lag of group {group_id!r} is not known: `offsetlake lag --group` shows the reason")
-    rows = in_order(pa.concat_tables(records), (*PARTITION, "log_offset"))
+    rows = in_order(_in_turn(pa.concat_tables(records), coordinator), (*PARTITION, "turn", "log_offset"))
     topics = {topic for table in (rows, subscriptions) for topic in pc.unique(table["topic"]).to_pylist()}
     runs = [pc.min(table["ingest_run"]).as_py() for table in (rows, subscriptions) if table.num_rows]
     ends = rows_until(lake, newest_asked_through(lake, min(runs)) or 0, run, topics).observed(_OBSERVED, every=True)
     return _summed(ends, _committed(rows, ends), _subscribed(subscriptions, ends))
+
+
+def _coordinator(lake: Lake, group_id: str, within: Sequence[int]) -> tuple[int, int]:
+    """Return which of its log partitions coordinates a group now, and the first ingest that read a record there.
+
+    The ingest is 0 if the group has records in one log partition only.
+    """
+    if len(within) < 2:
+        return max(within, default=-1), 0
+    current = current_partition(group_id, within, log_partition_count(lake))
+    where = f"group_id = {quoted(group_id)} AND log_partition = {current}"
+    tables = ("offset_commits", "group_records")
+    every = " UNION ALL ".join(f"SELECT ingest_run FROM {table} WHERE {where}" for table in tables)  # noqa: S608
+    first = lake.query(f"SELECT min(ingest_run) AS ingest_run FROM ({every})", *tables)  # noqa: S608
+    return current, first["ingest_run"][0].as_py()
+
+
+def _in_turn(rows: pa.Table, coordinator: tuple[int, int]) -> pa.Table:
+    """Return records with the column `turn`: those in former log partitions, then their ends, then the others.
+
+    A former coordinator does not count from the ingest on that read the first record in the log partition of the
+    present one: all of its offsets end there.
+    """
+    current, since = coordinator
+    is_current = pc.equal(rows["log_partition"], current)
+    former = rows.filter(pc.and_(pc.invert(is_current), pc.less(rows["ingest_run"], since)))
+    ends = {"ingest_run": pa.scalar(since, pa.int64()), "committed_offset": pa.scalar(None, pa.int64())}
+    ended = former
+    for name, value in ends.items():
+        ended = ended.set_column(ended.column_names.index(name), name, pa.repeat(value, ended.num_rows))
+    parts = (former, ended.cast(rows.schema), rows.filter(is_current))
+    return pa.concat_tables(
+        part.append_column("turn", pa.repeat(turn, part.num_rows)) for turn, part in enumerate(parts)
+    )
 
 
 def _summed(ends: pa.Table, committed: Ints, subscribed: npt.NDArray[np.bool_]) -> pa.Table:
@@ -105,24 +143,34 @@ def _subscribed(subscriptions: pa.Table, ends: pa.Table) -> npt.NDArray[np.bool_
     return was
 
 
-def _subscriptions(lake: Lake, group_id: str, within: Sequence[int], run: int) -> pa.Table:
+def _subscriptions(
+    lake: Lake, group_id: str, within: Sequence[int], run: int, coordinator: tuple[int, int]
+) -> pa.Table:
     """Return which topics the members of a group subscribed to or left at each ingest up to `run`, as a table.
 
     The columns are those of _SUBSCRIPTIONS.
     """
     condition = f"group_id = {quoted(group_id)} AND ingest_run <= {run}"
-    records = group_records(lake, within, condition)
-    return pa.Table.from_pylist([*_changes(records)], _SUBSCRIPTIONS)
+    records, (current, since) = group_records(lake, within, condition), coordinator
+    is_current = pc.field("log_partition") == current
+    parts = records.filter(~is_current & (pc.field("ingest_run") < since)), records.filter(is_current)
+    return pa.Table.from_pylist([*_changes(parts)], _SUBSCRIPTIONS)
 
 
-def _changes(records: pa.Table) -> Iterator[dict[str, object]]:
-    state, subscribed = None, set[str]()
-    for ingest_run, read in groupby(in_log_order(records), key=itemgetter("ingest_run")):
-        state = replayed(state, map(group_record, read), None)
-        topics = _topics(state)
-        for topic in topics ^ subscribed:
-            yield {"topic": topic, "ingest_run": ingest_run, "subscribed": topic in topics}
-        subscribed = topics
+def _changes(parts: Iterable[pa.Table]) -> Iterator[dict[str, object]]:
+    """Yield the changes by records in former log partitions, and by those in the present one, which does not know them.
+
+    The columns are those of _SUBSCRIPTIONS.
+    """
+    subscribed = set[str]()
+    for records in parts:
+        state = None
+        for ingest_run, read in groupby(in_log_order(records), key=itemgetter("ingest_run")):
+            state = replayed(state, map(group_record, read), None)
+            topics = _topics(state)
+            for topic in topics ^ subscribed:
+                yield {"topic": topic, "ingest_run": ingest_run, "subscribed": topic in topics}
+            subscribed = topics
 
 
 def _topics(state: GroupState | None) -> set[str]:

@@ -21,11 +21,16 @@ from support.queries.lakes import commit, marker, small_lake, tombstone
 KEY = Key("g", "t", 0)
 
 
-def random_lake(path: Path, seed: int) -> Lake:
-    """A lake with plain and transactional commits, tombstones, commits in parts, resets and periods without members."""
+def random_lake(path: Path, seed: int, log_partitions: int = 1, only: int | None = None) -> Lake:
+    """A lake with plain and transactional commits, tombstones, commits in parts, resets and periods without members.
+
+    The records of the group are in several log partitions, of which the lake can contain only one.
+    """
     random, rows, markers, records, changed, decided = Random(seed), [], [], [], [], []
+    places = Random(seed)
     log_offset = 0
     while log_offset < 300:
+        counts = [len(every) for every in (rows, markers, records, changed, decided)]
         at = random.choice([None, 10 * log_offset + random.randrange(30)])
         kind = random.choice(["plain"] * 6 + ["transaction", "marker", "tombstone", "parts", "members", "reset"])
         value = random.choice([log_offset, log_offset, 50, 1_000_000 if random.random() < 0.02 else log_offset])
@@ -63,8 +68,16 @@ def random_lake(path: Path, seed: int) -> Lake:
                 rows.append(commit(log_offset + number, value, topic=topic, log_timestamp=at, **parts))
             log_offset += 3
         log_offset += 1
-    history = {"offset_commits": rows, "transaction_markers": markers, "group_records": records}
-    return small_lake(path, **history, alterations=changed, tombstones=decided)
+        place = places.randrange(log_partitions)
+        for every, count in zip((rows, markers, records, changed, decided), counts, strict=True):
+            every[count:] = [{**row, "log_partition": place} for row in every[count:]]
+    tables = {
+        "offset_commits": rows, "transaction_markers": markers, "group_records": records,
+        "alterations": changed, "tombstones": decided,
+    }  # fmt: skip
+    return small_lake(
+        path, **{name: [row for row in every if only in (None, row["log_partition"])] for name, every in tables.items()}
+    )
 
 
 def changes_of(lake: Lake, key: Key, steps: Steps[Ints]) -> list[Row]:
@@ -103,6 +116,19 @@ def test_steps_and_changes_of_a_group(tmp_path: Path, seed: int) -> None:
     every = of_offset.at(np.arange(len(of_offset.kinds)))
     assert rows_of(KEY, every) == changes_of(lake, KEY, key_steps(lake, KEY))
     assert of_offset.kinds.tolist() == classified(lake, KEY, key_steps(lake, KEY)).kinds.tolist()
+
+
+@pytest.mark.parametrize("seed", range(7, 10))
+def test_records_in_other_log_partitions_change_nothing(tmp_path: Path, seed: int) -> None:
+    """A group has some if partitions were added to the log topic: its coordinators do not know each other's records."""
+    lake, key = random_lake(tmp_path / "both", seed, 2), Key("g")
+    each = [random_lake(tmp_path / str(number), seed, 2, only=number) for number in range(2)]
+    parts = [changes_of(part, key, key_steps(part, key)) for part in each]
+    assert all(len(part) > 40 for part in parts)
+    assert changes_of(lake, key, key_steps(lake, key)) == [row for part in parts for row in part]
+    for name in ("commit_steps", "changes", "turning_points", "empty_periods", "double_writers", "offset_versions"):
+        rows, *of_each = ([*map(str, one.query(f"SELECT * FROM {name}").to_pylist())] for one in [lake, *each])
+        assert sorted(rows) == sorted(row for part in of_each for row in part), name
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -38,7 +38,7 @@ _MEMBERS = """
     END AS is_there
   FROM group_records
   WHERE {where} AND record_name IN ('GroupMetadata', 'ConsumerGroupMemberMetadata', 'StreamsGroupMemberMetadata')
-  ORDER BY log_offset"""
+  ORDER BY log_partition, log_offset"""
 
 Row = Mapping[str, Any]
 Place = tuple[int, int]
@@ -168,12 +168,17 @@ def _empty_periods(lake: Lake, group: Key) -> tuple[Ints, Ints, Ints]:
     sql = _MEMBERS.format(where=f"{group.placed(lake)} AND {group.condition}")
     records = lake.query(sql, "group_records")
     partition, offset, is_there = (records[name].to_numpy() for name in ("log_partition", "log_offset", "is_there"))
-    member = records["member"].combine_chunks().dictionary_encode("encode").indices.to_numpy()
+    members_of_group = records["member"].combine_chunks().dictionary_encode("encode")
+    member = members_of_group.indices.to_numpy() + partition.astype(np.int64) * len(members_of_group.dictionary)
     order = np.argsort(member, kind="stable")
     was_there = np.roll(is_there[order], 1) & (np.diff(member[order], prepend=-1) == 0)
     joined = np.zeros(len(order), np.int64)
     joined[order] = is_there[order].astype(np.int64) - was_there
     is_classic = records["is_classic"].to_numpy()
-    members = np.where(is_classic, is_there, np.cumsum(np.where(is_classic, 0, joined)))
-    is_empty = members == 0
-    return partition[is_empty], offset[is_empty], np.append(offset[1:], _END)[is_empty]
+    starts = np.flatnonzero(np.diff(partition, prepend=-1))
+    total = np.cumsum(np.where(is_classic, 0, joined))
+    former = np.repeat(np.append([0], total)[starts], np.diff(starts, append=len(order)))  # of other log partitions
+    is_empty = np.where(is_classic, is_there, total - former) == 0
+    ends = np.append(offset[1:], [_END])[: len(offset)]
+    ends[starts[1:] - 1] = _END
+    return partition[is_empty], offset[is_empty], ends[is_empty]

@@ -12,6 +12,7 @@ from offsetlake.lake.sql.engine import quoted
 from offsetlake.queries.exploring.keys import REBALANCES
 from offsetlake.queries.group_places import condition_if_known
 from offsetlake.queries.history.reduction import appended_by, group_records
+from offsetlake.queries.moved import in_force_at, moved_places
 from offsetlake.queries.questions import log_partitions_of
 from offsetlake.rules.groups.replay import replay_groups
 from offsetlake.rules.policy import RetentionPolicy
@@ -38,7 +39,10 @@ def group_at(lake: Lake, group_id: str, instant_ms: int) -> tuple[Row | None, Se
     A group without group records, which only committed, is None.
     """
     partitions = log_partitions_of(lake, [group_id])
-    return _replayed(_records(lake, group_id, partitions, appended_by(instant_ms))) if partitions else (None, [])
+    if not partitions:
+        return None, []
+    records = _records(lake, group_id, partitions, appended_by(instant_ms))
+    return _replayed(in_force_at(records, moved_places(lake), instant_ms))
 
 
 def group_before(

@@ -69,7 +69,7 @@ def series(
     included. `changes` are those of the partition, and `ends` its `recorded_ends`, by default read from the lake.
     """
     key = Key(group_id, topic, partition)
-    found: Changes[Column] = changes or classified(lake, key, key_steps(lake, key))
+    found = _coordinator_last(lake, key, changes or classified(lake, key, key_steps(lake, key)))
     ends = recorded_ends(lake, topic, partition) if ends is None else ends
     every, times, asked = found.steps, found.steps.time[:], ends["asked_timestamp"].to_numpy()
     is_timed = times != NONE
@@ -97,6 +97,16 @@ def series(
         (low, high),
         np.bincount((times_shown - low) * DENSITY_BINS // (high - low + 1), minlength=DENSITY_BINS),
     )
+
+
+def _coordinator_last(lake: Lake, key: Key, changes: Changes[Column]) -> Changes[Column]:
+    """Return changes of an offset, those in the log partition that coordinates its group after those in others."""
+    partitions = key_history(lake, key.group_id, key.topic or "", key.partition or 0).partitions
+    if len(partitions) < 2:
+        return changes
+    numbers = pa.array(changes.steps.log_partition[:], pa.int32())
+    rank = pc.index_in(numbers, pa.array(partitions, pa.int32())).to_numpy()
+    return changes.at(np.lexsort((changes.steps.log_offset[:], -rank)))
 
 
 def notable_changes(

@@ -149,14 +149,17 @@ def _in_order(key: Key, placed: Iterable[dict[str, Any]]) -> Steps[Ints]:
     partition, offset, effective, time, new, is_transactional = (
         np.concatenate([np.empty(0, np.int64), *(part.pop(name) for part in parts)]) for name in names
     )
-    order = np.lexsort((-offset, effective, number))
+    keys = _keys(number, partition)
+    order = np.lexsort((-offset, effective, keys))
     if np.any(effective != offset):  # a transaction or a commit in parts can be decided when a newer commit is in force
-        newest = number[order] * len(order) + np.unique(offset, return_inverse=True)[1][order]
+        newest = keys[order] * len(order) + np.unique(offset, return_inverse=True)[1][order]
         order = order[np.maximum.accumulate(newest) == newest]
-    number, partition, offset, time, new = (column[order] for column in (number, partition, offset, time, new))
-    is_first = np.diff(number, prepend=-1) != 0
+    number, keys, partition, offset, time, new = (
+        column[order] for column in (number, keys, partition, offset, time, new)
+    )
+    is_first = np.diff(keys, prepend=-1) != 0
     old, old_offset = (np.where(is_first, NONE, np.roll(column, 1)) for column in (new, offset))
-    skips = _skips_ahead(number, old, new)
+    skips = _skips_ahead(keys, old, new)
     steps = (number, partition, offset, time, new, old, old_offset, is_transactional[order].astype(bool), skips)
     if len(offsets) == 1 and not np.any(np.diff(partition)):
         return Steps(offsets, *steps)
@@ -178,11 +181,19 @@ def _numbered(key: Key, parts: Sequence[dict[str, Any]]) -> tuple[list[tuple[str
     return [(names[code >> _PARTITION_BITS], code & mask) for code in found.tolist()], number
 
 
-def _skips_ahead(number: Ints, old: Ints, new: Ints) -> Flags:
+def _keys(number: Ints, partition: Ints) -> Ints:
+    """Return a number for each offset in each log partition, whose coordinators do not know the records of others."""
+    if not np.any(np.diff(partition)):
+        return number
+    keys: Ints = np.unique(number << _PARTITION_BITS | partition, return_inverse=True)[1]
+    return keys
+
+
+def _skips_ahead(keys: Ints, old: Ints, new: Ints) -> Flags:
     is_ahead = (new > old) & (old != NONE)
     ahead = np.where(is_ahead, new.astype(float) - old.astype(float), 0.0)
-    every, count = np.bincount(number, ahead), np.bincount(number, is_ahead)
-    flags: Flags = is_ahead & (ahead > every[number] - ahead) & (count[number] >= _MIN_AHEAD)
+    every, count = np.bincount(keys, ahead), np.bincount(keys, is_ahead)
+    flags: Flags = is_ahead & (ahead > every[keys] - ahead) & (count[keys] >= _MIN_AHEAD)
     return flags
 
 
