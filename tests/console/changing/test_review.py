@@ -270,7 +270,7 @@ def test_approved_orphans_are_deleted_as_cleanup_does_and_restored(port: int, tm
     assert "The change was made" in done.text
     assert groups(tmp_path) == {"billing", *(f"old-{n}" for n in range(2, OLD))}
     _, again = submit(port, "/review", form_token(port), fields)
-    assert "2 of the selected groups are in use, or do not exist any more" in Page(again.text).text
+    assert "Of the selected groups, 2 are in use or do not exist any more: select again." in Page(again.text).text
     run_id = next(attributes["value"] for _, attributes in Page(done.text).tags if attributes.get("name") == "run")
     address, _ = submit(port, "/change", form_token(port), {"kind": "undo", "run": run_id})
     submit(port, f"{address}/execute", form_token(port), {})
@@ -393,7 +393,7 @@ def test_only_the_unused_topics_of_an_orphan_are_deleted(tmp_path: Path) -> None
     assert {(row["group_id"], row["topic"], row["reason"]) for row in rows} == {
         ("reader", "left", None), ("lost", "dropped", None), ("gone", "read", None)
     }  # fmt: skip
-    with pytest.raises(BadRequest, match="1 of the selected groups are in use"):
+    with pytest.raises(BadRequest, match="Of the selected groups, 1 is in use or does not exist any more"):
         plan_cleanup_of_orphans(lake, ["reader", "other"], now, live=False)
 
 
