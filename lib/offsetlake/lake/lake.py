@@ -3,8 +3,9 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,12 +41,13 @@ _FILES_LOST = {
     "dismissals.json": "restore it from a copy of the lake, or remove it: reviews then list again what was rejected",
 }
 """What to do if a file is damaged, by its name."""
-_in_use: WeakSet["Lake"] = WeakSet()
+_in_use: WeakValueDictionary[int, "Lake"] = WeakValueDictionary()
+_numbers = count()
 
 
 def lakes_in_use() -> list["Lake"]:
-    """Return the lakes that this process has opened and still uses."""
-    return [*_in_use]
+    """Return the lakes that this process has opened and still uses, the newest first."""
+    return [*_in_use.values()][::-1]
 
 
 class Lake:
@@ -63,7 +65,7 @@ class Lake:
         self._tables: OpenTables | None = None
         self._names: set[str] | None = None
         self._contents: dict[str, dict[str, Any] | None] = {}
-        _in_use.add(self)
+        _in_use[next(_numbers)] = self
 
     def __reduce__(self) -> tuple[type["Lake"], tuple[Location]]:
         """Pickle the location only: a task has neither the lock nor the tables of the driver."""
