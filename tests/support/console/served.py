@@ -87,7 +87,7 @@ def request(
         connection.close()
 
 
-MAX_PAGES = 80
+MAX_PAGES = 120
 
 
 def linked(port: int, first: str, below: Callable[[str], str]) -> set[str]:
