@@ -30,14 +30,17 @@ MAX_COMMITTERS = 1000
 _FEW, _MANY = (pa.dictionary(codes, pa.string()) for codes in (pa.int8(), pa.int32()))
 """The types of columns of a few different texts, and of many that are repeated: one or four bytes for each value."""
 
+_NUMBERS = pa.dictionary(pa.int32(), pa.int64())
+"""The type of a column of numbers that are repeated."""
+
 _LISTED = {
     "group_id": pa.string(), "group_type": _FEW, "state": _FEW, "member_count": pa.int32(),
     "subscribed_topics": pa.list_(_MANY), "offsets": pa.int64(),
 }  # fmt: skip
 _LAG = {
     "group_id": pa.string(), "status": _MANY, "lag": pa.int64(), "lag_at_most": pa.int64(), "behind": _MANY,
-    "partitions": pa.int64(), "not_ok": pa.int64(), "lag_unknown": pa.int64(), "no_commit": pa.int64(),
-    "deleted_before_read": pa.int64(), "topic": _MANY, "partition": pa.int32(), "asked_timestamp": pa.int64(),
+    "partitions": pa.int32(), "not_ok": pa.int32(), "lag_unknown": pa.int32(), "no_commit": pa.int32(),
+    "deleted_before_read": _NUMBERS, "topic": _MANY, "partition": pa.int32(), "asked_timestamp": _NUMBERS,
 }  # fmt: skip
 
 T = TypeVar("T")
@@ -137,4 +140,6 @@ def lag_for_people(lake: Lake) -> pa.Table:
     rows = lag_by_group(lake)
     rows = rows.append_column("behind", pa.array(behind(rows), pa.string()))
     rows = rows.set_column(rows.column_names.index("status"), "status", pa.array(shown_status(rows), pa.string()))
+    for name in (name for name, kind in _LAG.items() if kind == _NUMBERS):  # no cast encodes numbers
+        rows = rows.set_column(rows.column_names.index(name), name, rows[name].dictionary_encode())
     return encoded(rows.select([*_LAG]), _LAG)
