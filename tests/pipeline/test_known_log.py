@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from offsetlake.errors import LogMismatch
@@ -97,6 +97,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 @pytest.mark.slow
 @given(rounds=st.lists(ROUNDS, min_size=2, max_size=5))
+@example([Round(0, [1] * 5, [], []), Round(1, [1, 1], [0] * 6, [6])])  # the log starts at the position
 @settings(max_examples=100)
 def test_log_is_read_on_exactly_if_it_still_is_the_one_that_was_read(
     lake: Lake, tmp_path_factory: pytest.TempPathFactory, rounds: list[Round]

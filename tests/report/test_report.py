@@ -364,8 +364,8 @@ def test_share_groups_are_listed_by_deliveries_and_time_without_a_move(tmp_path:
     section = page.sections["Share groups"]
     assert section.rows == [
         ["group", "topic", "in flight", "delivered again", "deliveries", "unmoved for"],
-        ["poison", f"{topic}-0", "9", "2", "4", "1d"],
-        ["stalled", f"{topic}-0", "20", "0", "1", "1d"],
+        ["poison", f"{topic}:0", "9", "2", "4", "1d"],
+        ["stalled", f"{topic}:0", "20", "0", "1", "1d"],
     ]
     assert "2 of 3 share partitions have such records, and 1 has records" in section.paragraphs[0]
     [problem] = [row for row in page.sections["What needs attention"].rows if "share groups" in row[0]]

@@ -189,7 +189,7 @@ def follow(location: Location, log: DeltaLog, table: str, since: int | None) -> 
     listed, checkpoint = entries(names), newest_checkpoint(names)
     first = min(listed, default=0) if since is None else since + 1
     findings = Findings(first - 1, first - 1)
-    if since in listed and max([checkpoint, *listed]) == since:
+    if location.tears_writes and since in listed and max([checkpoint, *listed]) == since:
         findings.damaged = entry_fault(since, log.read(entry_name(since)))
     version = first
     while version in listed and not findings.damaged:

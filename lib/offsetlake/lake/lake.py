@@ -153,9 +153,9 @@ class Lake:
         return self._tables.log(table) if self._tables else self.table_location(table).child("_delta_log")
 
     def _open_whole(self, table: str, version: int | None) -> DeltaTable:
-        """Open a table, and raise LakeUnusable if the commits that it consists of are damaged."""
+        """Open a table, and raise LakeUnusable if the commits that it consists of are torn."""
         opened = self._open_table(table, version)
-        if why := segment_fault(self.delta_log(table), opened.version()):
+        if self.location.tears_writes and (why := segment_fault(self.delta_log(table), opened.version())):
             raise damage.damaged(self.location, table, why)
         return opened
 

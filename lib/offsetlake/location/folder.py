@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from offsetlake.errors import LakeBusy, LakeUnusable
 from offsetlake.location.linked_copy import linked_copy
@@ -39,6 +39,7 @@ class Folder(Location):
     """A folder, by its path as a person wrote it."""
 
     path: Path
+    tears_writes: ClassVar[bool] = True
 
     def __str__(self) -> str:
         """Return the path."""

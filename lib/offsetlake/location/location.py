@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from offsetlake.errors import LakeUnusable, OffsetlakeError
 
@@ -37,6 +37,9 @@ class Location(ABC):
 
     Names are those of files directly inside it. `str()` gives the path or the URI.
     """
+
+    tears_writes: ClassVar[bool]
+    """Whether a crash can leave files that are empty or cut. An object is written as a whole."""
 
     @abstractmethod
     def child(self, name: str) -> Self:

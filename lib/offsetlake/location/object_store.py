@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, PreconditionError
@@ -44,6 +44,7 @@ class ObjectStore(Location):
     """The objects whose names begin with a prefix, by its URI without a slash at the end."""
 
     uri: str
+    tears_writes: ClassVar[bool] = False
 
     def __str__(self) -> str:
         """Return the URI."""

@@ -52,6 +52,7 @@ class LogExtent:
         notes: Messages for the operator, such as about an incomplete last batch.
         empty: The partitions whose folders contain no segment.
         absent: The partitions that the topics have, as far as the log shows it, but the log does not contain.
+        creates_partitions: Whether offsetlake writes the log: a partition that is not there has no record.
     """
 
     identity: str | None
@@ -59,3 +60,4 @@ class LogExtent:
     notes: list[str] = field(default_factory=list)
     empty: list[LogPartition] = field(default_factory=list)
     absent: list[LogPartition] = field(default_factory=list)
+    creates_partitions: bool = False

@@ -15,7 +15,7 @@ import numpy as np
 from offsetlake.errors import LogMismatch
 from offsetlake.kafka.batches.reader import read_batches
 from offsetlake.kafka.placement import partition_for_group
-from offsetlake.log.disk.segments import entries, partition_of, segments_of
+from offsetlake.log.disk.segments import LOCK_FILE, entries, partition_of, segments_of
 from offsetlake.log.positions import LOG_TOPICS, LogPartition
 
 DEFAULT_PARTITIONS = 50
@@ -37,8 +37,9 @@ _MAX_INT32 = 2**31 - 1
 def absent_partitions(folder: Path, present: Collection[LogPartition]) -> list[LogPartition]:
     """Return the partitions of log topics that a data folder shows to exist, but does not contain.
 
-    Their numbers are below the highest one; or an entry of the folder has their name, such as a link to a disk that is
-    not mounted, or a replica that a broker moves or deletes; or they are in a checkpoint file.
+    An entry of the folder has their name, such as a link to a disk that is not mounted, or a replica that a broker
+    moves or deletes; or they are in a checkpoint file; or their numbers are below the highest one, unless offsetlake
+    writes the log.
 
     Raises:
         LogUnavailable: The folder cannot be read.
@@ -47,7 +48,14 @@ def absent_partitions(folder: Path, present: Collection[LogPartition]) -> list[L
     for checkpoint in _CHECKPOINTS:
         names += (f"{topic}-{partition}" for topic, partition, _ in checkpoint_lines(folder / checkpoint))
     named = {partition for name in names if (partition := partition_of(Path(name)))}.union(present)
+    if is_written(folder):
+        return sorted(partition for partition in named.difference(present) if partition.topic in LOG_TOPICS)
     return absent_below({topic: _count(named, topic) for topic in LOG_TOPICS}, present)
+
+
+def is_written(folder: Path) -> bool:
+    """Return whether offsetlake writes the log in a folder, or has written to it."""
+    return (folder / LOCK_FILE).exists()
 
 
 def absent_below(counts: Mapping[str, int], present: Collection[LogPartition]) -> list[LogPartition]:

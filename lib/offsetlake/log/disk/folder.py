@@ -22,7 +22,7 @@ from offsetlake.kafka.batches.framing import (
 )
 from offsetlake.kafka.batches.kernels import Bytes, Ints
 from offsetlake.kafka.batches.reader import CorruptRegion
-from offsetlake.log.disk.absent import absent_partitions, check_topic_ids
+from offsetlake.log.disk.absent import absent_partitions, check_topic_ids, is_written
 from offsetlake.log.disk.completeness import log_start, missing_records, read_checkpoints
 from offsetlake.log.disk.segments import (
     SWAP,
@@ -79,7 +79,8 @@ def describe(folder: Path) -> LogExtent:
             )
     check_topic_ids(partitions)
     empty = [partition for partition in partitions if partition not in ranges]
-    return LogExtent(_cluster_id(folder), ranges, notes, empty, absent_partitions(folder, partitions))
+    absent = absent_partitions(folder, partitions)
+    return LogExtent(_cluster_id(folder), ranges, notes, empty, absent, is_written(folder))
 
 
 def _swap_notes(log_partition: LogPartition, files: SegmentFiles) -> Iterator[str]:

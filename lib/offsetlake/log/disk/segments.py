@@ -17,6 +17,8 @@ _FILE = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)(\.[a-z
 _INDEXES = frozenset({"index", "timeindex", "txnindex"})
 _KINDS = _INDEXES | {"log"}
 SWAP, _CLEANED, _DELETED = ".swap", ".cleaned", ".deleted"
+LOCK_FILE = "offsetlake.lock"
+"""The file of a folder whose log offsetlake writes, which creates the folder of a partition with its first record."""
 _PARTITION = re.compile(r"(.+)-(0|[1-9][0-9]*)")
 
 

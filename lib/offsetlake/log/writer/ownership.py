@@ -8,9 +8,9 @@ from io import FileIO
 from pathlib import Path
 
 from offsetlake.errors import LogBusy, LogUnavailable
+from offsetlake.log.disk.segments import LOCK_FILE
 from offsetlake.util.atomic_files import suppress_full
 
-_LOCK = "offsetlake.lock"
 _BROKER_FILE = "meta.properties"
 CLUSTER_FILE = "offsetlake-broker.json"
 """In the folder of a log that belongs to a cluster whose broker the serving process is."""
@@ -31,7 +31,7 @@ def owned(folder: Path, owner: str) -> Iterator[None]:
         try:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            holder = (folder / _LOCK).read_text(encoding="utf-8") or "another process"
+            holder = (folder / LOCK_FILE).read_text(encoding="utf-8") or "another process"
             raise LogBusy(f"{holder} writes to the log {folder}. Wait until it ends, or stop it.") from error
         with disk_errors(folder), suppress_full():  # the name only serves error messages
             file.truncate(0)
@@ -59,7 +59,7 @@ def refuse_cluster_folder(folder: Path) -> None:
 
 def _opened(folder: Path) -> FileIO:
     with disk_errors(folder):
-        return FileIO(folder / _LOCK, "a+")
+        return FileIO(folder / LOCK_FILE, "a+")
 
 
 @contextmanager

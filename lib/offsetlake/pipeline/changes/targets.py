@@ -177,8 +177,8 @@ def _impossible(rows: pa.Table) -> pa.Array:
     return pa.array([_why_impossible(*row) for row in columns], pa.string())
 
 
-def _why_impossible(group_id: str, topic: str, offset: int) -> str | None:
-    if offset < 0:
+def _why_impossible(group_id: str, topic: str, offset: int | None) -> str | None:
+    if offset is not None and offset < 0:
         return f"the offset {offset} is negative: no record has it"
     if not group_id:
         return "the name of the group is empty"

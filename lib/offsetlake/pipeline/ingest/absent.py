@@ -42,6 +42,9 @@ def partitions_of_log(log: LogAddress, extent: LogExtent, last: Run | None) -> P
     count = named if log.connection else max(partition_count(groups, numbers, named), before)
     misplaced = any(partition_for_group(group, count) != number for group, number in groups)
     grown = bool(last and last.grown) or 0 < before < count or misplaced
+    if extent.creates_partitions:  # what an ingest has missed is still absent after the first write
+        missed = {LogPartition(*where) for where in (last.absent or ())} if last else set[LogPartition]()
+        return Partitions(count, grown, sorted({*extent.absent, *missed}.difference(extent.ranges, extent.empty)))
     added = (LogPartition(OFFSETS_TOPIC, number) for number in range(named, count))
     return Partitions(count, grown, [*extent.absent, *added])
 

@@ -12,7 +12,7 @@ from offsetlake.errors import LakeUnusable, LogMismatch
 from offsetlake.lake import runs
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
-from offsetlake.log.positions import LogExtent, LogPartition
+from offsetlake.log.positions import LogExtent, LogPartition, OffsetRange
 from offsetlake.log.tails import Tail, TailQuery
 
 
@@ -114,7 +114,7 @@ def _refuse_rewritten(lake: Lake, log: LogAddress, extent: LogExtent, known: Las
     compared = [
         last_read
         for last_read in sorted(known.values())
-        if (held := extent.ranges.get(last_read.log_partition)) and held.start < last_read.position <= held.end
+        if (held := extent.ranges.get(last_read.log_partition)) and _is_compared(log, held, last_read.position)
     ]
     tails = log.read_tails([last_read.query for last_read in compared])
     differences = [
@@ -124,6 +124,11 @@ def _refuse_rewritten(lake: Lake, log: LogAddress, extent: LogExtent, known: Las
     ]
     if differences:
         raise LogMismatch(_rewritten(lake, log, extent, differences))
+
+
+def _is_compared(log: LogAddress, held: OffsetRange, position: int) -> bool:
+    """Return whether evidence of what was read can be left; of a live log, the batch before the position is fetched."""
+    return held.start + (log.connection is not None) <= position <= held.end
 
 
 def _difference(last_read: LastRead, tail: Tail) -> str | None:
