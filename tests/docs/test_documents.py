@@ -224,7 +224,8 @@ def test_spark_sql(shell: Shell) -> None:
     ]  # fmt: skip
     assert shell.run("make example").code == 0
     run_by_make = shell.run(f"{found[0]} -n -o setup -o .jars/spark/.ready").out.splitlines()
-    assert ".venv/bin/" + found[2].removesuffix(" -e 'SHOW VIEWS'") in run_by_make
+    command = found[2].removesuffix(" -e 'SHOW VIEWS'")
+    assert f"PYSPARK_PYTHON=.venv/bin/python .venv/bin/{command}" in run_by_make  # not that of the PATH
     asked = shell.run(f"echo 'SHOW VIEWS; SELECT group_id, records_again FROM regressions;' | {found[1]} -o setup")
     assert asked.code == 0, asked.err
     assert "double_writers" in asked.out

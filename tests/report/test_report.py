@@ -369,5 +369,5 @@ def test_share_groups_are_listed_by_deliveries_and_time_without_a_move(tmp_path:
     ]
     assert "2 of 3 share partitions have such records, and 1 has records" in section.paragraphs[0]
     [problem] = [row for row in page.sections["What needs attention"].rows if "share groups" in row[0]]
-    assert problem[1:3] == ["1", f"poison, {topic}-0: 2 records, up to 4 times"]
+    assert problem[1:3] == ["1", f"poison, {topic}:0: 2 records, up to 4 times"]
     assert "Share groups" not in read(lake, "steady").sections

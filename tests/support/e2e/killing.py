@@ -187,15 +187,20 @@ def at_equal_distances(count: int, number: int) -> list[int]:
 
 
 def kill_again_and_again(folder: Path) -> None:
-    """Kill runs on one lake: the first before its first write, the next before its second, until one completes."""
+    """Kill runs on one lake: the first before its first write, the next before its second, until one completes.
+
+    After the lake is created, which has many writes, the counting begins again.
+    """
     place = Place(folder / "place")
     place.write_log(PARTS[1])
-    at, killed = 0, True
+    at, killed, created = 0, True, False
     while killed:
         at += 1
         write, killed = forked(lambda report: (Kill(at, report), run_again(place)))  # noqa: B023 - called immediately
         problem = write if write and not killed else "" if killed else forked(lambda _: check(place, PARTS[1]))[0]
         report_kill(AGAIN_AND_AGAIN, write, problem)
+        if not created and (place.lake / "offsetlake.json").exists():
+            at, created = 0, True
 
 
 def report_kill(scenario: str, at: str, problem: str) -> None:
