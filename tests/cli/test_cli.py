@@ -503,6 +503,7 @@ def test_run_and_the_commands_that_it_suggests(run: Run, tmp_path: Path, monkeyp
     assert "WARNING" not in first.stderr, "warnings of the JVM are suppressed"
     steps = [line.split("  ")[-1].partition(":")[0] for line in first.stderr.splitlines()]
     steps = [*dict.fromkeys(line.split(" ")[0] for line in steps if not line.startswith("running"))]
+    steps.remove("NOT")  # READ: the fixture has 18 of the 50 partitions
     assert steps == ["checking", "reading", "starting", "compacting"], "progress of slow steps is between them"
     assert "Read 160 records of 18 log partitions" in first.stdout
     assert "33 commits" in first.stdout
