@@ -14,6 +14,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.ingest import job as ingest_module
 from offsetlake.pipeline.ingest.job import ingest
+from offsetlake.util.times import to_iso
 from support.broker import workload
 from support.broker.broker import java
 from support.command_line import Run
@@ -110,7 +111,7 @@ def test_events_of_jobs_are_recorded(run: Run, copied: Path) -> None:
     assert history(run, 0) == [("reset_back", 5, 3, *told), ("reset_back", 10, 5, *told), SET_BACK, COMMITTED]
     assert [row["what"] for row in asked(run, "audit-events", "--principal", USER)] == ["reset", "reset"]
     since = asked(run, "history", "--group", GROUP, "--topic", TOPIC, "--partition", "0")[0]["log_timestamp"]
-    assert len(asked(run, "audit-events", "--since", str(since), "--group", "bill*")) == 1
+    assert len(asked(run, "audit-events", "--since", to_iso(since), "--group", "bill*")) == 1
 
 
 def test_events_of_retention_are_recorded(run: Run, copied: Path) -> None:

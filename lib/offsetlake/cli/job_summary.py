@@ -42,7 +42,9 @@ _COMPACTED: Mapping[str, _Noun] = {
     "groups": ("group", None),
     "group_members": ("member", None),
     "share_partitions": ("share partition", None),
+    "unresolved_records": ("unresolved record", None),
 }
+_SELDOM = ("share_partitions", "unresolved_records")  # tables that most lakes have no rows in
 _NO_GROUPS = "The lake has no group now: those with records in history were deleted, or expired."
 _NO_RECORDS = "The lake has no group: no commit and no group record was decoded."
 _QUARANTINED = Rule.QUARANTINED.name.lower()
@@ -122,9 +124,9 @@ def _compact_lines(lake: Lake, job: FinishedJob, _flags: Sequence[str]) -> Itera
     previous_run = runs.last_run(lake, "compact", through=job.row.run_id - 1)
     previous, counts = previous_run.counts if previous_run else {}, job.row.counts
     totals = ", ".join(
-        f"{counted(counts[table], *name)} ({counts[table] - previous.get(table, 0):+,})"
+        f"{counted(counts.get(table, 0), *name)} ({counts.get(table, 0) - previous.get(table, 0):+,})"
         for table, name in _COMPACTED.items()
-        if table != "share_partitions" or counts[table] or previous.get(table)
+        if table not in _SELDOM or counts.get(table) or previous.get(table)
     )
     yield f"Compacted in {job.seconds:.1f} s; the lake now contains {totals}"
     if not counts["groups"]:
