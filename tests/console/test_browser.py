@@ -142,11 +142,11 @@ def test_a_page_does_not_load_itself_again_while_somebody_types(
         window.setTimeout = (run, time) => { waits += time === 1000; return timers(run, time) }
         document.addEventListener("DOMContentLoaded", () => document.getElementById("search").focus())"""
     with served(tmp_path / "lake") as port, window.script_of_pages(script):
-        window.open(f"http://127.0.0.1:{port}/lag")
+        window.open(f"http://127.0.0.1:{port}/checks")
         window.press(*"bill")
         window.await_true("return waits > 2")
         computed.set()
-        window.await_true("return fetch('/lag').then(answer => !answer.headers.has('retry-after'))")
+        window.await_true("return fetch('/checks').then(answer => !answer.headers.has('retry-after'))")
         assert window.run("return document.getElementById('search').value") == "bill"
         window.run("document.activeElement.blur()")
         window.await_true("return !document.body.dataset.againAfter")
