@@ -38,7 +38,7 @@ def _without_last_line(file: Path) -> None:
 
 
 def _name_checkpoint(table: Path, content: bytes | None) -> None:
-    """Let `_last_checkpoint` name a checkpoint of the newest version with this content, or without a file."""
+    """Write a `_last_checkpoint` that names a checkpoint of the newest version with this content, or without a file."""
     version = int(_entry(table, -1).name[:20])
     checkpoint = _log(table) / f"{version:020}.checkpoint.parquet"
     checkpoint.unlink(missing_ok=True)
