@@ -28,11 +28,13 @@ from offsetlake.rules.groups.replay import (
 )
 from offsetlake.rules.reduction import KEY, latest, next_markers, positions
 from offsetlake.rules.share_replay import SHARE_PARTITION
+from offsetlake.rules.unresolved import concerned, not_superseded
 from offsetlake.util.row_codes import among, order_codes
 
 Row = dict[str, Any]
 
 _CREATING = ["group_id", "log_partition", "log_offset"]
+_PLACE = ["log_topic", "log_partition", "log_offset"]
 
 
 class GroupBaseline(NamedTuple):
@@ -75,16 +77,29 @@ def kept_markers(commits: pa.Table, markers: pa.Table, recent_after: int) -> pa.
     return markers.filter(pa.array(kept))
 
 
-def kept_quarantine(quarantined: pa.Table) -> pa.Table:
+def kept_quarantine(quarantined: pa.Table, decided: pa.Table, share_records: pa.Table) -> pa.Table:
     """Return the rows of `quarantine` to keep: the newest of each key, and the newest batch, of each log partition.
 
-    An older one concerns nothing that the newest does not.
+    An older one concerns nothing that the newest does not. A row that a decoded record supersedes is omitted, because
+    that record may be a tombstone, which is dropped.
+
+    Args:
+        quarantined: All rows of `quarantine`.
+        decided: The newest decided record of each key.
+        share_records: All rows of `share_state_records`.
     """
-    return (
-        latest(quarantined, ("log_topic", "log_partition", "key_bytes", "is_control"))
-        if len(quarantined)
-        else quarantined
-    )
+    if not len(quarantined):
+        return quarantined
+    quarantined = latest(quarantined, ("log_topic", "log_partition", "key_bytes", "is_control"))
+    rows = concerned(quarantined)
+    left = not_superseded(rows, decided, share_records)
+    superseded = {_place(row) for row in rows} - {_place(row) for row in left}
+    places = quarantined.select(_PLACE).to_pylist()
+    return quarantined.filter(pa.array([_place(row) not in superseded for row in places], pa.bool_()))
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in _PLACE)
 
 
 def kept_group_records(

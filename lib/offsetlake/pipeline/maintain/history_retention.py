@@ -147,7 +147,8 @@ def _baseline_of(history: History, partitions: Sequence[int], recent_after: int)
     committed_rows = decided.filter(pc.equal(decided["kind"], "commit"))
     open_rows = pending.filter(pc.is_null(pending["commit_id"]))  # parts of an incomplete commit create no group
     holding = {name for rows in (committed_rows, open_rows) for name in pc.unique(rows["group_id"]).to_pylist()}
-    quarantined = baseline.kept_quarantine(history.rows("quarantine", partitions))
+    share_records = history.rows("share_state_records", partitions)
+    quarantined = baseline.kept_quarantine(history.rows("quarantine", partitions), decided, share_records)
     groups = baseline.kept_group_records(
         history.rows("group_records", partitions), creating, holding, unread_by_partition(quarantined)
     )
@@ -158,7 +159,7 @@ def _baseline_of(history: History, partitions: Sequence[int], recent_after: int)
         # Recent markers are dropped by the next cut only: a query that opened the commits before this one needs them.
         "transaction_markers": baseline.kept_markers(commits, markers, recent_after),
         "group_records": groups.records,
-        "share_state_records": baseline.kept_share_state(history.rows("share_state_records", partitions)),
+        "share_state_records": baseline.kept_share_state(share_records),
         "quarantine": quarantined,
     }
 
