@@ -5,7 +5,7 @@ from deltalake.exceptions import CommitFailedError
 
 from offsetlake.errors import LakeUnusable
 from offsetlake.lake.definitions import FORMER_NAMES, TABLES, create_table, definition, upgrade_table
-from offsetlake.lake.log_entries import segment_fault
+from offsetlake.lake.log_entries import entries, entry_name, newest_version, sealed, segment_fault
 from offsetlake.location.location import LOCK, Location
 
 _ATTEMPTS = 3
@@ -27,9 +27,20 @@ def make_tables(location: Location, version: int) -> None:
         folder = location.child(table)
         if version == 0:
             _remove_torn_log(folder)
+        log = folder.child("_delta_log")
+        before = newest_version(log.names())
         _make_table(str(folder), table, version)
-        folder.child("_delta_log").sync(files=True)  # delta-rs writes without fsync
+        if log.tears_writes:
+            _seal(log, before)
+        log.sync(files=True)  # delta-rs writes without fsync
         folder.sync(files=False)
+
+
+def _seal(log: Location, after: int) -> None:
+    """Write the checksums into the entries that delta-rs has written after a version."""
+    for version in sorted(entries(log.names(entry_name(after) if after >= 0 else ""))):
+        content = log.read(entry_name(version)) or b""
+        log.replace(entry_name(version), sealed(version, content))
 
 
 def _remove_torn_log(folder: Location) -> None:

@@ -62,10 +62,10 @@ def last_checkpoint(log: DeltaLog) -> dict[str, Any]:
 
 
 def sealed(version: int, entry: bytes) -> bytes:
-    """Return the entry of a version with its checksum in place of NO_CHECKSUM; unchanged without a place for it."""
+    """Return the entry of a version with its checksum in place of NO_CHECKSUM; unchanged if it has none."""
     line, newline, rest = entry.partition(b"\n")
     found = _CHECKSUM.search(line)
-    if found is None:
+    if found is None or found[1] != NO_CHECKSUM.encode():
         return entry
     return line[: found.start(1)] + _checksum(version, entry) + line[found.end(1) :] + newline + rest
 

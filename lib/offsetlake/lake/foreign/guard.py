@@ -21,8 +21,6 @@ from offsetlake.lake.mending import mend
 from offsetlake.location.locate import LakeLocation
 from offsetlake.util.amounts import counted
 
-"""The state tables, which can be rebuilt from history."""
-
 _TABLES_AT_ONCE = 8
 _NAMED = 3  # commits named in a message
 
