@@ -115,6 +115,35 @@ def test_partitions_that_are_added_to_the_folder_are_read(tmp_path: Path, run: R
     assert ELSEWHERE in out
 
 
+def test_missing_records_are_named_until_the_lake_is_complete(tmp_path: Path, run: Run) -> None:
+    """Records at the end are read by a later run; those before the position of the lake stay missing."""
+    group, where = GROUPS[0], LogPartition(OFFSETS_TOPIC, group_log_partition(GROUPS[0], 50))
+    segments = [
+        [Batch(records=(Record(at, T, offset_key(group, "t", 0), offset_value(1, at, commit_timestamp=T)),))]
+        for at in range(4)
+    ]
+    log = tmp_path / "log"
+    write_log(log, range(50))
+    write(log, *((at, segments[at]) for at in range(4)), partition=where)
+    for at in (1, 3):  # in the middle, and at the end
+        (log / str(where) / f"{at:020}.log").rename(tmp_path / f"{at}.log")
+    (log / str(where) / f"{1:020}.index").write_bytes(b"")
+    (log / "replication-offset-checkpoint").write_text(f"0\n1\n{where.topic} {where.partition} 4\n")
+    lake = new_lake(tmp_path / "lake")
+    ingested, _ = cycle(InProcess(), lake, log)
+    assert ingested.missing == ((*where, 1, 2), (*where, 3, 4))
+    code, _, err = run("offsets", "--group", group, "--lake", str(lake.location))
+    assert (code, f"log offset 1 of {where} and log offset 3 of {where} were missing" in err) == (0, True)
+    unknown = next(name for n in range(999) if group_log_partition(name := f"x-{n}", 50) == where.partition)
+    code, _, err = run("offsets", "--group", unknown, "--lake", str(lake.location))
+    assert (code, f"Nothing is known about group {unknown!r}: its records may be among" in err) == (3, True)
+    for at in (1, 3):
+        (tmp_path / f"{at}.log").rename(log / str(where) / f"{at:020}.log")
+    ingested, _ = cycle(InProcess(), lake, log)
+    assert ingested.missing == ((*where, 1, 2),)
+    assert cycle(InProcess(), lake, log)[0].missing == ((*where, 1, 2),)
+
+
 def test_numbers_are_listed_as_ranges() -> None:
     numbers = [0, 1, 2, 5, 7, 8]
     assert listed([("b", 3), *(("a", number) for number in numbers)]) == "a-0 to 2, 5, 7 to 8 and b-3"

@@ -22,6 +22,7 @@ from offsetlake.console.background import (
 from offsetlake.console.page_lake import PageLake
 from offsetlake.console.state import PAGE_ROWS, PageState
 from offsetlake.errors import NotInLake, OffsetlakeError
+from offsetlake.lake.data_files import FILE_ERRORS
 from offsetlake.lake.definitions import LAKE_VERSION
 from offsetlake.lake.files import active_files
 from offsetlake.lake.history_files import ALL_RUNS, history_files
@@ -44,6 +45,7 @@ from offsetlake.queries.exploring.timeline import Timeline, Timelines
 from offsetlake.queries.history.as_of import offsets_as_of
 from offsetlake.queries.history.before import LogPosition, instant_before, parse_position
 from offsetlake.queries.history.diff import diff, diff_by_group
+from offsetlake.queries.unread import unread
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.util.times import now_ms
 
@@ -91,6 +93,7 @@ class Answers:
         self._location, self._lake = location, PageLake(location)
         self.cache = AnswerCache()
         self._timelines, self._names, self._reading = Timelines(), Names(), threading.Lock()
+        self._unread = -1, list[str]()
 
     def groups(self, state: PageState, visitor: Visitor) -> ListedGroups | None:
         """Return one page of `listed_groups` that a visitor sees; None if the answer is still being computed.
@@ -360,6 +363,17 @@ class Answers:
     def _later(self, key: CacheKey, compute: Callable[..., T], *arguments: object) -> T | None:
         found: Compressed[T] | None = self.cache.later(key, lambda: computed(self._location, compute, *arguments))
         return None if found is None else found.answer()
+
+    def unread_notes(self) -> list[str]:
+        """Return sentences about log partitions and records that the lake has not read; none if it cannot be read."""
+        try:
+            lake = self.open()
+            version = lake.versions("runs")["runs"]
+            if self._unread[0] != version:
+                self._unread = version, unread(lake).notes()
+        except (OffsetlakeError, *FILE_ERRORS):  # the page shows the error itself, where it depends on the lake
+            return []
+        return self._unread[1]
 
     def open(self) -> Lake:
         """Return the lake as it was when the page began; raise TableChanged if another program changed a table."""

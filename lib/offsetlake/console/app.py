@@ -17,7 +17,7 @@ from offsetlake.console.changing.workbench import Workbench
 from offsetlake.console.dashboard import DASHBOARD
 from offsetlake.console.hosts import is_local
 from offsetlake.console.page_lake import OPENED
-from offsetlake.console.pages import NOT_COMPRESSED, PATH, as_sentence, render
+from offsetlake.console.pages import NOT_COMPRESSED, PATH, UNREAD_NOTES, as_sentence, render
 from offsetlake.console.routes import (
     changes,
     groups,
@@ -83,11 +83,16 @@ def application(
     sql.add_routes(app, location)
     sign_in.add_routes(app)
     static_files.add_routes(app)
-    return checked(app, gate, dashboard)
+    return checked(app, gate, dashboard, answers.unread_notes)
 
 
-def checked(app: FastAPI, gate: Gate, dashboard: str = "") -> ASGIApp:
-    """Return an application with the checks of all requests, and with pages for errors."""
+def checked(
+    app: FastAPI, gate: Gate, dashboard: str = "", unread_notes: Callable[[], Sequence[str]] = tuple
+) -> ASGIApp:
+    """Return an application with the checks of all requests, and with pages for errors.
+
+    Its pages begin with the sentences that `unread_notes` returns.
+    """
     app.state.gate = gate
     app.add_exception_handler(SignInRequired, _to_sign_in)
     app.add_exception_handler(RelativeTime, lambda _request, error: RedirectResponse(str(error), 303))
@@ -96,7 +101,7 @@ def checked(app: FastAPI, gate: Gate, dashboard: str = "") -> ASGIApp:
         app.add_exception_handler(kind, _handle_damage)
     app.add_exception_handler(RequestValidationError, _handle(lambda _error: 400))
     app.add_exception_handler(HTTPException, _handle(lambda error: getattr(error, "status_code", 500)))
-    return CheckedRequests(app, dashboard, only_local=gate.security.credentials is None)
+    return CheckedRequests(app, dashboard, unread_notes, only_local=gate.security.credentials is None)
 
 
 class CheckedRequests:
@@ -106,8 +111,10 @@ class CheckedRequests:
     machine could otherwise read the console. With credentials, such a page has no session.
     """
 
-    def __init__(self, app: FastAPI, dashboard: str, *, only_local: bool) -> None:
-        self.app, self._dashboard, self._only_local = app, dashboard, only_local
+    def __init__(
+        self, app: FastAPI, dashboard: str, unread_notes: Callable[[], Sequence[str]] = tuple, *, only_local: bool
+    ) -> None:
+        self.app, self._dashboard, self._unread_notes, self._only_local = app, dashboard, unread_notes, only_local
         self._compressed = GZipMiddleware(app, _MIN_COMPRESSED_BYTES, _COMPRESSION)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -126,6 +133,7 @@ class CheckedRequests:
         BASE.set(scope.get("root_path", ""))
         PATH.set(scope["path"].removeprefix(scope.get("root_path", "")))
         DASHBOARD.set(self._dashboard)
+        UNREAD_NOTES.set(self._unread_notes)
         OPENED.set({} if scope["method"] in _SAFE_METHODS else None)
         if self._only_local and not is_local(requested.get("host", "")):
             await _MISDIRECTED(scope, receive, send_with_headers)

@@ -1,6 +1,7 @@
 """Renders the pages of the console from templates, which escape all texts."""
 
 import re
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import cache
 
@@ -30,6 +31,10 @@ _PARTS = {"/group": "/", "/partition": "/", "/step": "/", "/topic": "/", "/clien
 
 PATH: ContextVar[str] = ContextVar("path", default="")
 """The path of the page that is requested, below `BASE`."""
+
+
+UNREAD_NOTES: ContextVar[Callable[[], Sequence[str]]] = ContextVar("unread_notes", default=tuple)
+"""Returns sentences about what the lake of the page has not read of its log; none for pages without a lake."""
 
 
 def current_page() -> str:
@@ -93,6 +98,7 @@ def _environment() -> Environment:
     environment.globals["dashboard"] = dashboard
     environment.globals["rejected"] = REJECTED.get
     environment.globals["visitor"] = VISITOR.get
+    environment.globals["unread_notes"] = UNREAD_NOTES.get
     environment.globals["change_kinds"] = KINDS
     environment.globals["change_kinds_of_share"] = KINDS_OF_SHARE
     return environment

@@ -43,6 +43,7 @@ class IngestPlan(Plan):
     |              | of the last batch before, None if unknown |
     | log_partitions, grown | number of partitions of `__consumer_offsets`; whether partitions were added |
     | absent       | partitions that are not in the log |
+    | missing      | topic, partition, start and end of log offsets that partitions of the log lack |
     | log_ends, log_ends_asked | log end offsets of partitions, and when (ms) a cluster returned them, if it did |
     """
 
@@ -56,6 +57,7 @@ class IngestPlan(Plan):
     log_partitions: int | None = None
     grown: bool | None = None
     absent: tuple[tuple[str, int], ...] = ()
+    missing: tuple[tuple[str, int, int, int], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

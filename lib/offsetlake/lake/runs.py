@@ -68,7 +68,8 @@ class AbsentPartition(NamedTuple):
 class Ingested(NamedTuple):
     """What an ingest read, what was deleted or absent before it could be read, and where the next ingest starts.
 
-    `leader_epochs` are those in which the log before the positions ends, where they are known.
+    `leader_epochs` are those in which the log before the positions ends, where they are known; `missing` are log
+    offsets that the log had according to other files of its broker, but did not contain.
     """
 
     log_identity: str | None
@@ -79,6 +80,7 @@ class Ingested(NamedTuple):
     log_partitions: int | None = None
     grown: bool | None = None
     absent: tuple[AbsentPartition, ...] = ()
+    missing: tuple[LogRange, ...] = ()
 
 
 class Coverage(NamedTuple):
@@ -94,6 +96,7 @@ _NESTED: dict[str, type[LogRange | LogPosition | LeaderEpoch | AbsentPartition]]
     "gaps": LogRange,
     "leader_epochs": LeaderEpoch,
     "absent": AbsentPartition,
+    "missing": LogRange,
 }
 """The columns of `runs` that contain a struct for each log partition."""
 
@@ -120,6 +123,7 @@ class Run:
     log_partitions: int | None = None
     grown: bool | None = None
     absent: tuple[AbsentPartition, ...] | None = None
+    missing: tuple[LogRange, ...] | None = None
 
     @property
     def resumed(self) -> bool:

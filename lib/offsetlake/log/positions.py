@@ -52,6 +52,7 @@ class LogExtent:
         notes: Messages for the operator, such as about an incomplete last batch.
         empty: The partitions whose folders contain no segment.
         absent: The partitions that the topics have, as far as the log shows it, but the log does not contain.
+        missing: Log offsets that a partition had according to other files of its broker, but does not contain.
         creates_partitions: Whether offsetlake writes the log: a partition that is not there has no record.
     """
 
@@ -60,4 +61,5 @@ class LogExtent:
     notes: list[str] = field(default_factory=list)
     empty: list[LogPartition] = field(default_factory=list)
     absent: list[LogPartition] = field(default_factory=list)
+    missing: list[tuple[LogPartition, OffsetRange]] = field(default_factory=list)
     creates_partitions: bool = False

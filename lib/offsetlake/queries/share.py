@@ -15,6 +15,7 @@ from offsetlake.lake.log_ends import ends_asked_by, newest_asked
 from offsetlake.queries.history.as_of import check_known
 from offsetlake.queries.history.reduction import Advance, appended_until, partitions_in_portions
 from offsetlake.queries.questions import like, name_or_pattern
+from offsetlake.queries.unread import check_share_state_read
 from offsetlake.rules.share_replay import SHARE_PARTITION, replay_share_partitions
 from offsetlake.rules.share_state import DeliveryState, StateBatch
 from offsetlake.util.columns import mapped, taken
@@ -70,6 +71,7 @@ def share_partitions(
 
     Raises:
         NotInLake: There is no such share partition.
+        NotRead: Its records may be among those that were not read.
         BadRequest: The instant is before history.
         LakeUnusable: An older program made the lake.
     """
@@ -85,6 +87,7 @@ def share_partitions(
     if partition is not None:
         rows = rows.filter(pc.equal(rows["partition"], partition))
     if not rows.num_rows and (pattern, topic, partition) != (None, None, None):
+        check_share_state_read(lake, pattern)
         raise NotInLake(
             f"no share partition matches, as far as the lake {lake.location} has read its log: `offsetlake share` "
             "without options lists all"

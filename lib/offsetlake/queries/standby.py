@@ -7,6 +7,7 @@ from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.statements import statement
 from offsetlake.queries.questions import like, name_or_pattern
+from offsetlake.queries.unread import check_read
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.columns import taken
 from offsetlake.util.row_codes import rows_in
@@ -42,6 +43,7 @@ def standby_lag(source: Lake, standby: Lake, pattern: str | None = None) -> pa.T
     ).select(columns)
     offsets = like(offsets, name_or_pattern(source, pattern))
     if not offsets.num_rows:
+        check_read(source, pattern)
         raise BadRequest(f"No group like {pattern or '*'!r} has an offset in the lake {source.location}.")
     done = standby.query(statement("translations"), "alterations", "offsets")
     parts = pc.extract_regex(done["evidence"], _SOURCE)

@@ -128,8 +128,7 @@ def _introduction(scope: Scope) -> Iterator[str]:
     )
     if dropped := what_was_dropped(scope.lake, "history"):
         yield dropped
-    if not_read := unread(scope.lake).note():
-        yield not_read
+    yield from unread(scope.lake).notes()
     if scope.pattern is not None:
         yield (
             f"Limited to groups that match {scope.pattern}, except for the sections on quarantine, runs, tables and "

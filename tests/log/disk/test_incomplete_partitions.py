@@ -64,6 +64,7 @@ def test_the_last_segment_is_missing(log: Path) -> None:
     checkpoint(log, "replication-offset-checkpoint", 30)
     (log / name_of(20, "log")).unlink()
     assert "ends at log offset 20" in incomplete(log)[0]
+    assert describe(log).missing == [(PARTITION, (20, 30))]
 
 
 def test_the_first_segment_is_missing(log: Path) -> None:
@@ -76,6 +77,7 @@ def test_the_first_segment_is_missing(log: Path) -> None:
         "5: its first segments are missing"
     )
     assert incomplete(log) == [note]
+    assert describe(log).missing == [(PARTITION, (5, 10))]
 
 
 @pytest.mark.parametrize("kind", ["index", "timeindex", "txnindex"])
@@ -85,6 +87,7 @@ def test_a_segment_in_the_middle_is_missing(kind: str, log: Path) -> None:
     assert incomplete(log) == [
         f"INCOMPLETE: {PARTITION}: the segment {10:020}.log is missing, of which an index is there"
     ]
+    assert describe(log).missing == [(PARTITION, (10, 20))]
     (log / name_of(10, "log.deleted")).write_bytes(b"")
     assert incomplete(log) == [], "the broker was about to delete it"
     (log / name_of(10, f"{kind}.deleted")).write_bytes(b"")
@@ -97,6 +100,17 @@ def test_a_segment_in_the_middle_is_cut(log: Path) -> None:
     assert incomplete(log) == []
     segment.write_bytes(b"")
     assert incomplete(log) == [f"INCOMPLETE: {PARTITION}: {10:020}.log is cut: its index refers to bytes after its end"]
+    assert describe(log).missing == [(PARTITION, (10, 20))]
+
+
+def test_all_segments_are_missing(log: Path) -> None:
+    checkpoint(log, "replication-offset-checkpoint", 30)
+    for base in (0, 10, 20):
+        (log / name_of(base, "log")).unlink()
+    assert incomplete(log) == [
+        f"INCOMPLETE: {PARTITION} has no segment, but according to the files of its broker it had records up to 30"
+    ]
+    assert describe(log).missing == [(PARTITION, (0, 30))]
 
 
 @pytest.mark.broker

@@ -113,8 +113,8 @@ class CommandContext:
         return lake
 
     def note_unread(self, lake: Lake) -> None:
-        """Write a note to standard error if there are log partitions that the lake was not read from."""
-        if note := unread(lake).note():
+        """Write a note to standard error about log partitions and records that the lake has not read."""
+        for note in unread(lake).notes():
             output.write_note(note)
 
     def note_dropped(self, lake: Lake, scope: Scope = "history") -> None:

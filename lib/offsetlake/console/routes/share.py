@@ -16,6 +16,7 @@ from offsetlake.errors import NotInLake
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.questions import like
 from offsetlake.queries.share import share_batches, share_groups, share_partitions
+from offsetlake.queries.unread import check_share_state_read
 from offsetlake.util.columns import taken
 from offsetlake.util.row_codes import rows_in
 
@@ -42,6 +43,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
         rows = _partitions(answers, state, visitor)
         rows = rows.filter(pc.equal(rows["group_id"], group))
         if not rows.num_rows:
+            check_share_state_read(answers.open(), group if visitor.sees(group) else None)
             raise NotInLake(f"There is no share group {group!r}{' at this time' if state.at else ''}.")
         described, members = answers.members(state, visitor)
         shown = rows.slice((page - 1) * PAGE_ROWS, PAGE_ROWS)

@@ -2,7 +2,9 @@
 
 import struct
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from offsetlake.log.disk.absent import checkpoint_lines
 from offsetlake.log.disk.segments import Segment, SegmentFiles
@@ -29,30 +31,64 @@ def log_start(checkpoints: Checkpoints, log_partition: LogPartition) -> int | No
     return checkpoints[_START].get(log_partition)
 
 
+class Missing(NamedTuple):
+    """Records of a partition that are missing: their log offsets, and how that is known."""
+
+    log_partition: LogPartition
+    offsets: OffsetRange
+    evidence: str
+
+    def note(self) -> str:
+        """Return the note for the operator."""
+        return f"INCOMPLETE: {self.log_partition}{self.evidence}"
+
+
+def missing_segments(checkpoints: Checkpoints, log_partition: LogPartition) -> Iterator[Missing]:
+    """Yield what is missing of a partition without segments, of which there is always one, according to other files."""
+    start = log_start(checkpoints, log_partition) or 0
+    end = max(checkpoints[name].get(log_partition, 0) for name in _ENDS)
+    if start < end:
+        evidence = f" has no segment, but according to the files of its broker it had records up to {end}"
+        yield Missing(log_partition, OffsetRange(start, end), evidence)
+
+
 def missing_records(
     checkpoints: Checkpoints, log_partition: LogPartition, files: SegmentFiles, offsets: OffsetRange
-) -> Iterator[str]:
-    """Yield a note about each part of a partition that is missing according to other files."""
+) -> Iterator[Missing]:
+    """Yield each part of a partition that is missing according to other files."""
     start = log_start(checkpoints, log_partition)
     ends = [start or 0, *(checkpoints[name].get(log_partition, 0) for name in _ENDS)]
     first = files.segments[0].base_offset
     if start is not None and start < first:
-        yield (
-            f"INCOMPLETE: {log_partition} begins at log offset {first}, but its log start offset in {_START} is "
-            f"{start}: its first segments are missing"
+        yield Missing(
+            log_partition,
+            OffsetRange(start, first),
+            f" begins at log offset {first}, but its log start offset in {_START} is {start}: its first segments are "
+            "missing",
         )
     ends += _epoch_starts(files.segments[0].path.parent / "leader-epoch-checkpoint")
     ends += (int(path.stem) for path in files.snapshots)
     if max(ends) > offsets.end:
-        yield (
-            f"INCOMPLETE: {log_partition} ends at log offset {offsets.end}, but according to the files of its broker "
-            f"it had records up to {max(ends)}: its last records are missing"
+        yield Missing(
+            log_partition,
+            OffsetRange(offsets.end, max(ends)),
+            f" ends at log offset {offsets.end}, but according to the files of its broker it had records up to "
+            f"{max(ends)}: its last records are missing",
         )
     for offset in files.without_log:
-        yield f"INCOMPLETE: {log_partition}: the segment {offset:020}.log is missing, of which an index is there"
-    for segment in files.segments[:-1]:  # of the active segment, the end of the log is compared
+        following = (segment.base_offset for segment in files.segments if segment.base_offset > offset)
+        yield Missing(
+            log_partition,
+            OffsetRange(offset, next(following, max(offset, *ends))),
+            f": the segment {offset:020}.log is missing, of which an index is there",
+        )
+    for segment, following_segment in pairwise(files.segments):  # of the active segment, the end of the log is compared
         if _is_cut(segment):
-            yield f"INCOMPLETE: {log_partition}: {segment.path.name} is cut: its index refers to bytes after its end"
+            yield Missing(
+                log_partition,
+                OffsetRange(segment.base_offset, following_segment.base_offset),
+                f": {segment.path.name} is cut: its index refers to bytes after its end",
+            )
 
 
 def _epoch_starts(file: Path) -> Iterator[int]:

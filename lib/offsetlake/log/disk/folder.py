@@ -23,7 +23,7 @@ from offsetlake.kafka.batches.framing import (
 from offsetlake.kafka.batches.kernels import Bytes, Ints
 from offsetlake.kafka.batches.reader import CorruptRegion
 from offsetlake.log.disk.absent import absent_partitions, check_topic_ids, is_written
-from offsetlake.log.disk.completeness import log_start, missing_records, read_checkpoints
+from offsetlake.log.disk.completeness import Missing, log_start, missing_records, missing_segments, read_checkpoints
 from offsetlake.log.disk.segments import (
     SWAP,
     Segment,
@@ -61,17 +61,18 @@ def describe(folder: Path) -> LogExtent:
         LogMismatch: It contains partitions of different topics of one name.
     """
     partitions, checkpoints = partitions_in(folder), read_checkpoints(folder)
-    ranges, notes = dict[LogPartition, OffsetRange](), list[str]()
+    ranges, notes, missing = dict[LogPartition, OffsetRange](), list[str](), list[Missing]()
     for log_partition, path in partitions.items():
         files = segment_files(path)
         segments = files.segments
         notes += _swap_notes(log_partition, files)
         if not segments:
+            missing += missing_segments(checkpoints, log_partition)
             continue
         end, torn = end_of(segments[-1])
         start = max(segments[0].base_offset, log_start(checkpoints, log_partition) or 0)
         ranges[log_partition] = OffsetRange(min(start, end), end)
-        notes += missing_records(checkpoints, log_partition, files, ranges[log_partition])
+        missing += missing_records(checkpoints, log_partition, files, ranges[log_partition])
         if torn:
             notes.append(
                 f"{log_partition}: the last {torn} bytes of {segments[-1].path.name} are not a complete batch; "
@@ -80,7 +81,9 @@ def describe(folder: Path) -> LogExtent:
     check_topic_ids(partitions)
     empty = [partition for partition in partitions if partition not in ranges]
     absent = absent_partitions(folder, partitions)
-    return LogExtent(_cluster_id(folder), ranges, notes, empty, absent, is_written(folder))
+    notes += (each.note() for each in missing)
+    lost = [(each.log_partition, each.offsets) for each in missing]
+    return LogExtent(_cluster_id(folder), ranges, notes, empty, absent, lost, is_written(folder))
 
 
 def _swap_notes(log_partition: LogPartition, files: SegmentFiles) -> Iterator[str]:

@@ -1,10 +1,10 @@
-"""Finds the partitions that the topics of a log have, but the log that an ingest reads does not contain."""
+"""Finds the partitions and the records that a log has had, but that the log which an ingest reads does not contain."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from offsetlake.kafka.placement import partition_for_group
-from offsetlake.lake.runs import Run
+from offsetlake.lake.runs import LogRange, Run
 from offsetlake.log.address import LogAddress
 from offsetlake.log.disk.absent import DEFAULT_PARTITIONS, partition_count
 from offsetlake.log.positions import OFFSETS_TOPIC, LogExtent, LogPartition
@@ -47,6 +47,21 @@ def partitions_of_log(log: LogAddress, extent: LogExtent, last: Run | None) -> P
         return Partitions(count, grown, sorted({*extent.absent, *missed}.difference(extent.ranges, extent.empty)))
     added = (LogPartition(OFFSETS_TOPIC, number) for number in range(named, count))
     return Partitions(count, grown, [*extent.absent, *added])
+
+
+def missing_in(extent: LogExtent, last: Run | None) -> list[LogRange]:
+    """Return the log offsets that are missing within partitions, and those that were when the lake read past them.
+
+    The latter are forgotten when the log does not begin before them any more: its broker does not know them either.
+    """
+    found = {LogRange(*where, *offsets) for where, offsets in extent.missing}
+    positions = {(at.topic, at.partition): at.position for at in (last.positions or ())} if last else {}
+    for part in (last.missing or ()) if last else ():
+        where = (part.topic, part.partition)
+        log = extent.ranges.get(LogPartition(*where))
+        if part.start < positions.get(where, 0) and (log is None or log.start < part.end):
+            found.add(part)
+    return sorted(found)
 
 
 def absent_notes(absent: Collection[LogPartition]) -> list[str]:

@@ -117,6 +117,7 @@ def _finish(lake: Lake, plan: plans.IngestPlan, ranges: Mapping[LogPartition, Of
             plan.log_partitions,
             plan.grown,
             tuple(runs.AbsentPartition(*where) for where in plan.absent),
+            tuple(runs.LogRange(*part) for part in plan.missing),
         ),
     )
 
