@@ -25,6 +25,7 @@ from offsetlake.queries.history.as_of import groups_as_of, offsets_as_of
 from offsetlake.queries.history.diff import diff
 from offsetlake.report.report import report
 from offsetlake.rules.policy import Keep, RetentionPolicy
+from offsetlake.util.times import to_ms
 from support.command_line import Run
 from support.e2e.delta_files import files
 from support.e2e.in_process import InProcess
@@ -212,6 +213,15 @@ def test_runs_with_young_records_or_without_compaction_are_kept(tmp_path: Path) 
     assert (cut.through_run, cut.begins_timestamp) == (1, 2)
     other = small_lake(tmp_path / "other", offset_commits=[commit(1, 1), commit(2, 2)], runs=runs_of(1)[:1])
     assert drop_before(other, now).counts["history_rows_dropped"] == 0, "it is not compacted yet"
+
+
+@pytest.mark.parametrize("wrong", [to_ms("2099-01-01"), 1000 * finished_at(9), 2**63 - 1])
+def test_record_of_the_future_is_as_old_as_its_run(tmp_path: Path, wrong: int) -> None:
+    commits = [commit(1, 1), commit(2, 2), commit(3, 3, log_timestamp=wrong), commit(4, 4, topic="other")]
+    lake = small_lake(tmp_path / "lake", offset_commits=commits, runs=runs_of(1))
+    assert drop_before(lake, after_run(1)).counts["history_rows_dropped"] == 2
+    assert begins(lake) == 4
+    assert sorted(row["log_offset"] for row in rows(lake, "offset_commits")) == [3, 4]
 
 
 def test_records_without_timestamps_are_as_old_as_their_run(tmp_path: Path) -> None:

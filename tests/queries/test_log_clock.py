@@ -6,7 +6,7 @@ import pytest
 
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.audits import audit
-from offsetlake.queries.questions import newest_instant, wrong_clocks
+from offsetlake.queries.questions import newest_instant, transactions, wrong_clocks
 from offsetlake.report.words import day, instant
 from offsetlake.util.times import to_iso, to_ms
 from support.command_line import Run
@@ -85,3 +85,21 @@ def test_report_names_wrong_timestamps(tmp_path: Path, run: Run, wrong: int) -> 
 @pytest.mark.parametrize("ms", [2**63 - 1, -(2**63), 10**16])
 def test_instant_outside_of_all_years_is_a_number_in_the_report(ms: int) -> None:
     assert (day(ms), instant(ms)) == (str(ms), str(ms))
+
+
+@pytest.mark.parametrize("wrong", [*WRONG.values(), -5000, -(2**63)], ids=[*WRONG, "negative", "the smallest"])
+def test_open_transaction_has_no_age_of_a_wrong_clock_and_is_listed(tmp_path: Path, run: Run, wrong: int) -> None:
+    lake = lake_of(tmp_path, wrong, RUNS)
+    value = {"topic": "t", "partition": 0, "committed_offset": 1, "group_id": "living"}
+    pending = [
+        {**value, "log_offset": 5, "log_timestamp": wrong, "producer_id": 7},
+        {**value, "log_offset": 6, "log_timestamp": NOW - HOUR, "producer_id": 8},
+        {**value, "log_offset": 7, "log_timestamp": wrong, "producer_id": 8, "topic": "u"},
+    ]
+    small_lake(lake.location.path, pending_offsets=pending)
+    expected = {7: (wrong, None), 8: (NOW - HOUR, HOUR)}
+    for rows in (transactions(lake, NOW), transactions(lake, NOW, HOUR), audit(lake, "hanging_transactions")):
+        assert {row["producer_id"]: (row["first_timestamp"], row["age_ms"]) for row in rows.to_pylist()} == expected
+    assert [row["producer_id"] for row in transactions(lake, NOW, HOUR + 1).to_pylist()] == [7]
+    code, out, err = run("transactions", "--lake", str(lake.location.path), "--open-longer-than", "15m")
+    assert (code, out.count("living")) == (0, 2), err

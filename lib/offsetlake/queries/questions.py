@@ -252,11 +252,11 @@ def transactions(lake: Lake, now: int, open_longer_ms: int = 0) -> pa.Table:
     | producer_id, producer_epoch | the producer |
     | log_partition, first_log_offset | the first record that waits: the log cannot be cut after it |
     | first_timestamp  | when that record was appended, ms; null if the log does not have timestamps |
-    | age_ms           | from then to `now`; transactions younger than `open_longer_ms` are omitted |
+    | age_ms           | from then to `now`, null if that timestamp is wrong (`wrong_clocks`); transactions younger than `open_longer_ms` are omitted |
     | offsets          | number of offsets that wait for the end, and cannot expire or be changed by hand |
     | groups           | the groups of these offsets |
-    """
-    sql = statement("open_transactions", now=now, open_longer_ms=open_longer_ms)
+    """  # noqa: E501 - a row of a table
+    sql = statement("open_transactions", now=now, open_longer_ms=open_longer_ms, clock=_clock(lake))
     return lake.query(sql, "pending_offsets").sort_by([("first_timestamp", "ascending")])
 
 
@@ -311,8 +311,12 @@ def wrong_clocks(lake: Lake) -> pa.Table:
     matches, the number of all such groups; the latest first.
     """
     tables = ("offset_commits", "group_records", "share_state_records")
+    return lake.query(statement("wrong_clocks", clock=_clock(lake)), *tables)
+
+
+def _clock(lake: Lake) -> int:
     clock = newest_instant(lake)
-    return lake.query(statement("wrong_clocks", clock=MAX_TIMESTAMP_MS if clock is None else clock), *tables)
+    return MAX_TIMESTAMP_MS if clock is None else clock
 
 
 def what_was_dropped(lake: Lake, scope: Scope) -> str:

@@ -208,10 +208,15 @@ def worst_redelivered(scope: Scope) -> dict[str, Any] | None:
 
 
 def transactions(scope: Scope) -> pa.Table:
-    """Return the open transactions with pending offsets, the oldest first. Columns: producer_id, offsets, age_ms."""
+    """Return the open transactions with pending offsets, the oldest first. Columns: producer_id, offsets, age_ms.
+
+    The age is null if no timestamp of the transaction is right (`queries.questions.wrong_clocks`).
+    """
+    is_right = f"log_timestamp BETWEEN 0 AND {scope.until_ms}"
     return scope.lake.query(
         f"""
-        SELECT producer_id, count(*) AS offsets, {scope.until_ms} - min(log_timestamp) AS age_ms FROM pending_offsets
+        SELECT producer_id, count(*) AS offsets,
+          {scope.until_ms} - min(CASE WHEN {is_right} THEN log_timestamp END) AS age_ms FROM pending_offsets
         WHERE producer_id IS NOT NULL AND {scope.group_condition} GROUP BY producer_id, log_partition
         ORDER BY age_ms DESC, producer_id""",  # noqa: S608
         "pending_offsets",

@@ -13,6 +13,8 @@ from offsetlake.errors import BadRequest
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_TIMESTAMP_MS = 253_402_300_799_999  # the end of the year 9999
 MIN_RECORD_TIMESTAMP_MS = 1_000_000_000_000  # 2001-09-09, the first with 13 digits, and before Kafka existed
+MAX_CLOCK_DIFFERENCE_MS = 3_600_000
+"""How much later than now the timestamp of a record may be: the broker's `log.message.timestamp.after.max.ms`."""
 _MIN_TIMESTAMP_MS = -62_135_596_800_000  # the beginning of the year 1
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PARSED_UNITS = _UNITS | {"w": 604_800_000}

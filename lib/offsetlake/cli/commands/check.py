@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import typer
 
 from offsetlake.checks import gates
+from offsetlake.checks.clocks import wrong_timestamps
 from offsetlake.checks.expectations import MAX_CHECKED_ROWS, NOTHING, Suite, evidence, first_run, pinned, read_suites
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.each_lake import each_lake
@@ -98,6 +99,8 @@ def check(
     if full:
         context.note_dropped(lake)
     context.note_unknown(lake)
+    if note := _note_of_clocks(lake, suites, pins, full=full):
+        write_note(note)
     if empty := pc.sum(pc.equal(rows["observed"], NOTHING)).as_py():
         write_note(f"{empty} of {counted(rows.num_rows, 'expectation')} had no rows to check: their tables are empty")
     failed = rows.filter(pc.invert(rows["success"])).to_pylist()
@@ -133,6 +136,12 @@ def _evaluated(
         from offsetlake.checks.runner import evaluate  # noqa: PLC0415
 
         return evaluate(suites, violations, pins, docs, progress.say)
+
+
+def _note_of_clocks(lake: Lake, suites: Sequence[Suite], pins: Mapping[str, int], *, full: bool) -> str:
+    """Return the sentence about wrong timestamps in the history that the suites check; empty if they check none."""
+    first_runs = [0 if full else first_run(lake, suite, pins) for suite in suites if suite.new_since]
+    return wrong_timestamps(lake, pins, min(first_runs)) if first_runs else ""
 
 
 def _message(row: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 History is dropped by ingest runs: a run whose records were all appended and read before the limit. What must be kept of
 them, the baseline, replaces their files in one commit per table. A file that also has records of newer runs is
 rewritten without the older ones. The cost follows the dropped records and the previous baseline, not the kept history.
+Timestamps in the future are wrong: such a record is as old as the run that read it.
 """
 
 import json
@@ -27,7 +28,7 @@ from offsetlake.rules import baseline
 from offsetlake.rules.policy import Keep
 from offsetlake.rules.reduction import KEY, Latest, Reduction
 from offsetlake.rules.unresolved import unread_by_partition
-from offsetlake.util.times import to_iso
+from offsetlake.util.times import MAX_CLOCK_DIFFERENCE_MS, to_iso
 
 _JOB = "drop"  # of the commits that drop rows, because `maintain` also compacts the files of the same tables
 _ROWS_AT_ONCE = 1 << 20
@@ -39,7 +40,7 @@ Pieces = Iterator[dict[str, pa.Table]]
 
 def plan_cuts(lake: Lake, keep: Keep, now: int) -> plans.MaintainPlan:
     """Return a plan to drop what is older than the limits at the instant `now` and was not dropped yet."""
-    history = None if keep.history_ms is None else _due_history(lake, now - keep.history_ms)
+    history = None if keep.history_ms is None else _due_history(lake, now - keep.history_ms, now)
     events = None if keep.audit_events_ms is None else _due_audit_events(lake, now - keep.audit_events_ms)
     through, begins = history or (None, None)
     events_through, events_begin = events or (None, None)
@@ -62,7 +63,7 @@ def drop(lake: Lake, plan: plans.MaintainPlan, say: Callable[[str], None]) -> di
     }
 
 
-def _due_history(lake: Lake, limit_ms: int) -> tuple[int, int | None] | None:
+def _due_history(lake: Lake, limit_ms: int, now: int) -> tuple[int, int | None] | None:
     """Return the newest ingest run that is due, and the time of the newest record up to it; None if none is due."""
     cut, compacted = last_cut(lake, "history"), runs.last_run(lake, COMPACT)
     since, begins = (cut.through_run, cut.begins_timestamp) if cut else (0, None)
@@ -70,12 +71,13 @@ def _due_history(lake: Lake, limit_ms: int) -> tuple[int, int | None] | None:
     newest = _ingest(lake, f"{read} AND run_id <= {(compacted.through_run or 0) if compacted else 0}")
     if newest is None:
         return None
-    young = _over_tables(lake, "min(ingest_run)", f"log_timestamp >= {limit_ms} AND {_between(since, newest)}")
+    is_young = f"log_timestamp >= {limit_ms} AND log_timestamp <= {now + MAX_CLOCK_DIFFERENCE_MS}"
+    young = _over_tables(lake, "min(ingest_run)", f"{is_young} AND {_between(since, newest)}")
     if young:
         newest = _ingest(lake, f"{read} AND run_id < {min(young)}")
     if newest is None:
         return None
-    times = _over_tables(lake, "max(log_timestamp)", _between(since, newest))
+    times = _over_tables(lake, "max(log_timestamp)", f"log_timestamp < {limit_ms} AND {_between(since, newest)}")
     return newest, max([*times, *([] if begins is None else [begins])], default=None)
 
 
