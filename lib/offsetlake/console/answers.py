@@ -1,11 +1,12 @@
 """The answers that pages show: queries of the command line, cached by the versions of their tables."""
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from offsetlake.console.access import Visitor
 from offsetlake.console.answer_cache import AnswerCache
@@ -63,10 +64,20 @@ T = TypeVar("T")
 
 
 class ListedGroups(NamedTuple):
-    """One page of groups, the number of all groups, whether the lags are computed, and why they cannot be."""
+    """One page of groups.
+
+    | Field       | Description |
+    |-------------|-------------|
+    | rows        | The groups of the page. |
+    | total       | The number of groups on all pages. |
+    | by_state    | The number of groups in each state, whatever state is selected; empty with two instants. |
+    | has_lags    | Whether the lags are computed. |
+    | lag_problem | Why they cannot be computed. |
+    """
 
     rows: pa.Table
     total: int
+    by_state: Mapping[str, int]
     has_lags: bool
     lag_problem: str
 
@@ -114,18 +125,36 @@ class Answers:
             rows = self.cache.soon(key, lambda: listed_groups(lake))
         if rows is None:
             return None
+        pattern, by_state = self.pattern(state, visitor), dict[str, int]()
         if span is not None:
-            found = selected(rows, state.pattern, visitor.visible)
+            found = selected(rows, pattern, visitor.visible)
         else:
             sort = "" if state.sort == "group_id" else state.sort  # the groups are in this order
             if (column := sort.removeprefix("-")) in _SORTED_BY:
                 sort = sort.replace(column, _SORTED_BY[column]) if lags is not None and lags.num_rows else ""
                 rows = with_lag(rows, lags) if sort else rows
-            found = selected(rows, state.pattern, visitor.visible, state.state, sort)
+            found = selected(rows, pattern, visitor.visible, sort)
+            states = rows["state"].cast(pa.string()).take(found)
+            by_state = {row["values"]: row["counts"] for row in pc.value_counts(states).to_pylist()}
+            found = found.filter(pc.equal(states, state.state)) if state.state else found
         rows = rows.take(found.slice((state.page - 1) * PAGE_ROWS, PAGE_ROWS))
         if lags is not None and lags.num_rows and "lag" not in rows.column_names:
             rows = with_lag(rows, lags)
-        return ListedGroups(rows, len(found), lags is not None, problem)
+        return ListedGroups(rows, len(found), by_state, lags is not None, problem)
+
+    def pattern(self, state: PageState, visitor: Visitor) -> str | None:
+        """Return the shell pattern for the groups of a page, by the rules of the command line (`name_or_pattern`).
+
+        A group that the visitor does not see is treated as one that does not exist.
+        """
+        lake, pattern = self.open(), state.pattern
+        if pattern != state.q or not visitor.sees(pattern):  # a part of names, none, or a pattern
+            return pattern
+        versions = lake.versions("groups", "offsets", "offset_commits", "group_records").values()
+        found: str | None = self.cache.get(
+            ("pattern", pattern, *versions), lambda: questions.name_or_pattern(lake, pattern)
+        )
+        return found
 
     @staticmethod
     def _lags_of_page(read: Callable[[], pa.Table | None]) -> tuple[pa.Table | None, str]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from urllib.parse import urlencode
 
 from offsetlake.errors import BadRequest
-from offsetlake.queries.exploring.commits import EVENTS
+from offsetlake.queries.history.key_history import EVENTS
 from offsetlake.queries.questions import check_state
 from offsetlake.util.times import to_iso, to_ms
 

@@ -70,7 +70,8 @@ def effect(row: Row) -> str:
     difference = int(row["difference"])  # a decimal, because it can have 65 bits
     if difference < 0:
         return f"Set back: {counted(-difference, 'record is', 'records are')} read again."
-    return f"Moved forward by {difference:,}." if difference else "Unchanged."
+    moved = "Reset" if row["event"] == "reset" else "Moved"
+    return f"{moved} forward by {difference:,}." if difference else "Unchanged."
 
 
 def consequence(old: int | None, new: int | None, change: str) -> str:

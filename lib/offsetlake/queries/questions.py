@@ -205,7 +205,7 @@ def history(
     | column          | description |
     |-----------------|-------------|
     | log_partition, log_offset, log_timestamp | where and when the record was appended |
-    | event           | commit, reset_back (a commit lower than the value in force), tombstone |
+    | event           | commit, reset_back (a commit lower than the value in force), reset (any other that is a reset in the view `changes`), tombstone |
     | committed_offset | null in a tombstone |
     | previous_offset | the value in force when the record was appended, as a broker served it, without commits of transactions that were open then; null = none |
     | difference      | committed_offset minus previous_offset |
@@ -341,6 +341,7 @@ def what_is_unknown(lake: Lake, pattern: str | None = None) -> str:
     if "unresolved_records" not in lake.tables() or not active_files(lake, "unresolved_records"):
         return ""
     rows = lake.query("SELECT * FROM unresolved_records ORDER BY log_offset DESC", "unresolved_records")
+    pattern = name_or_pattern(lake, pattern)
     if pattern is not None:
         places = pa.array(log_partitions_like(lake, pattern), pa.int32())
         about = pa.array(policy.like(rows["group_id"], pattern))

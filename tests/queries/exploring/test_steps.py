@@ -11,10 +11,12 @@ import pytest
 
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.exploring.changes import Row, classified, rows_of
+from offsetlake.queries.exploring.commits import Filters, commits_page
 from offsetlake.queries.exploring.keys import Key
 from offsetlake.queries.exploring.packed import PackedInts, packed
 from offsetlake.queries.exploring.series import notable_changes, series
 from offsetlake.queries.exploring.steps import NONE, Steps, key_steps, steps_in_portions, steps_of_few
+from offsetlake.queries.questions import history
 from offsetlake.util.row_codes import Ints
 from support.queries.lakes import commit, marker, small_lake, tombstone
 
@@ -102,6 +104,21 @@ def test_steps_and_changes_are_those_of_the_views(tmp_path: Path, seed: int) -> 
     assert changes_of(lake, KEY, steps) == changes
     assert changes_of(lake, KEY, steps.at(np.arange(0, len(changes), 7))) == changes[::7]
     assert {"rewind", "delete", "commit", "reset", "expiry"} <= {row["change"] for row in changes}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_resets_in_history_are_those_of_the_view_changes(tmp_path: Path, seed: int) -> None:
+    """A reset that sets an offset back is reset_back in history, as any other commit that is lower."""
+    lake = random_lake(tmp_path, seed)
+    changes = lake.query(f"SELECT log_offset, change FROM changes WHERE {KEY.condition}").to_pylist()
+    resets = {row["log_offset"] for row in changes if row["change"] == "reset"}
+    events = {row["log_offset"]: row["event"] for row in history(lake, "g", "t", 0).to_pylist()}
+    assert {place for place, event in events.items() if event == "reset"} == {
+        place for place in resets if events[place] != "reset_back"
+    }
+    assert {events[place] for place in resets} == {"reset", "reset_back"}
+    forward = Filters(event="reset")
+    assert {row["event"] for row in commits_page(lake, KEY, "", forward, 9)[0].to_pylist()} == {"reset"}
 
 
 @pytest.mark.parametrize("seed", range(4, 7))

@@ -23,7 +23,7 @@ from offsetlake.util.times import to_iso
 
 _MAX_CHARTS = 4
 _MAX_MEMBERS = 100
-_EVENTS = (("commit", "commits"), ("reset_back", "set back"), ("tombstone", "deleted"))
+_EVENTS = (("commit", "commits"), ("reset", "reset, not back"), ("reset_back", "set back"), ("tombstone", "deleted"))
 
 
 def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolicy) -> None:
@@ -44,6 +44,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolic
         return _page(
             answers, "groups.html", shown, visitor, command, rows=None if listed is None else listed.rows.to_pylist(),
             total=total, more=total > page * PAGE_ROWS, states=STATES,
+            by_state={} if listed is None else listed.by_state,
             is_complete=listed is not None and listed.has_lags,
             lag_problem="" if listed is None else listed.lag_problem,
             has_lag=listed is not None and "lag" in listed.rows.column_names,

@@ -59,7 +59,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
     def lag(visitor: Reader, q: Text = "", page: int = 1) -> Response:
         state = PageState(q=q, page=page)
         rows = answers.lags()
-        rows = None if rows is None else like(visitor.visible(rows), state.pattern)
+        rows = None if rows is None else like(visitor.visible(rows), answers.pattern(state, visitor))
         command = command_line("lag", group=state.pattern, lake=lake)
         option, value = log_ends_source(answers.open())
         empty = (
@@ -71,7 +71,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
     def most_commits(visitor: Reader, q: Text = "", page: int = 1) -> Response:
         state = PageState(q=q, page=page)
         rows = answers.later("committers", ("offset_commits", "runs"), committers)
-        rows = None if rows is None else like(visitor.visible(rows), state.pattern)
+        rows = None if rows is None else like(visitor.visible(rows), answers.pattern(state, visitor))
         command = command_line("audit", COMMITTERS, group=state.pattern, lake=lake, limit=MAX_COMMITTERS)
         view = views()[COMMITTERS]
         names = [] if rows is None else rows.column_names

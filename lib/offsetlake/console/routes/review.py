@@ -47,7 +47,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, bench: Workbench | Non
         if show not in SUBJECTS:
             raise HTTPException(404)
         state, subject, path = PageState(q=q, page=page), SUBJECTS[show], at_base("/review")
-        every = listed(answers, subject, visitor, state.pattern)
+        every = listed(answers, subject, visitor, answers.pattern(state, visitor))
         by_rule = Counter(every["rule"].to_pylist()) if show == "tombstones" else Counter[str]()
         rows = every.filter(pc.equal(every["rule"], rule)) if rule and show == "tombstones" else every
         first = (page - 1) * PAGE_ROWS

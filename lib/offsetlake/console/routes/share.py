@@ -30,7 +30,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
     @app.get("/share")
     def groups(visitor: Reader, times: EnteredTimes, q: Text = "", page: int = 1) -> Response:
         state = replace(times, q=q, page=page)
-        rows = share_groups(like(_partitions(answers, state, visitor), state.pattern))
+        rows = share_groups(like(_partitions(answers, state, visitor), answers.pattern(state, visitor)))
         first = (page - 1) * PAGE_ROWS
         return page_response(
             "share.html", state, _command(state, lake, state.pattern), rows=rows.slice(first, PAGE_ROWS).to_pylist(),

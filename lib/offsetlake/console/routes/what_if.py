@@ -38,7 +38,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, configured: RetentionP
         try:
             chosen = parse_policy(policy, "policy") if policy else configured
             if (counted := answers.later("offset ages", _TABLES, partial(offset_ages, unit_ms=unit_ms))) is not None:
-                rows = like(visitor.visible(_rows(counted, configured, chosen, now)), shown.pattern)
+                rows = like(visitor.visible(_rows(counted, configured, chosen, now)), answers.pattern(shown, visitor))
         except BadRequest as error:
             message = str(error)
         first, days = (page - 1) * PAGE_ROWS, chosen.default_ms / _DAY_MS

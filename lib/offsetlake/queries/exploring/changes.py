@@ -10,13 +10,12 @@ import numpy.typing as npt
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.exploring.keys import Key
 from offsetlake.queries.exploring.steps import NONE, Column, Flags, Steps
+from offsetlake.queries.history.resets import REPAIR, are_resets, in_empty_periods
 from offsetlake.util.row_codes import Ints
 
 KINDS = ("commit", "skip ahead", "rewind", "reset", "undelete", "delete", "expiry")
 """The values of the column `change` of the view."""
 
-_REPAIR = "repair"
-_END = 2**63 - 1
 _DECISIONS = """
   SELECT log_partition, log_offset, FALSE AS foreseen, run_id, strategy AS decision, evidence, FALSE AS is_retention
   FROM alterations WHERE {key} AND outcome = 'done'
@@ -27,18 +26,6 @@ _DECISIONS = """
   FROM tombstones
   WHERE {key} AND topic IS NOT NULL AND (outcome = 'emitted' OR (outcome = 'gone' AND rule <> 'cleanup'))
   ORDER BY run_id"""
-
-_MEMBERS = """
-  SELECT log_partition, log_offset, record_name = 'GroupMetadata' AS is_classic,
-    CASE record_name WHEN 'GroupMetadata' THEN 'classic' ELSE 'member ' || member_id END AS member,
-    CASE record_name
-      WHEN 'GroupMetadata'
-      THEN NOT coalesce(value LIKE '%"members":[]%' AND value NOT LIKE '%"generation":0,%', FALSE)
-      ELSE kind = 'value'
-    END AS is_there
-  FROM group_records
-  WHERE {where} AND record_name IN ('GroupMetadata', 'ConsumerGroupMemberMetadata', 'StreamsGroupMemberMetadata')
-  ORDER BY log_partition, log_offset"""
 
 Row = Mapping[str, Any]
 Place = tuple[int, int]
@@ -96,18 +83,20 @@ def classified(lake: Lake, key: Key, steps: Steps[Ints]) -> Changes[Ints]:
 def _kinds(lake: Lake, key: Key, steps: Steps[Ints], decisions: Decisions) -> Kinds:
     made = _places(steps.log_partition, steps.log_offset, decisions.made)
     decided = {index: decisions.made[place]["decision"] for index, place in made.items()}
-    by_us = _flags(steps, [index for index, decision in decided.items() if decision not in (None, _REPAIR)])
+    by_us = _flags(steps, [index for index, decision in decided.items() if decision not in (None, REPAIR)])
     by_nobody = ~_flags(steps, [index for index, decision in decided.items() if decision is not None])
     by_retention = _flags(steps, [index for index, place in made.items() if decisions.made[place]["is_retention"]])
     by_retention |= _flags(steps, [*_places(steps.log_partition, steps.old_log_offset, decisions.foreseen)])
     is_deleted, was_deleted = steps.new == NONE, (steps.old == NONE) & (steps.old_log_offset != NONE)
-    by_no_member = by_nobody & ~steps.is_transactional & _in_empty_periods(lake, key, steps)
+    group = Key(key.group_id)
+    where = f"{group.placed(lake)} AND {group.condition}"
+    is_empty = in_empty_periods(lake, where, steps.log_partition, steps.log_offset)
     is_lower = (steps.new < steps.old) & (steps.old != NONE)
     first_applies = {
         "expiry": is_deleted & by_retention,
         "delete": is_deleted,
         "undelete": by_us & was_deleted,
-        "reset": by_us | by_no_member,
+        "reset": are_resets(by_us, was_deleted, by_nobody, steps.is_transactional, is_empty),
         "rewind": is_lower,
         "skip ahead": steps.skips_ahead,
     }
@@ -147,38 +136,3 @@ def _flags(steps: Steps[Ints], indexes: list[int]) -> Flags:
     flags = np.zeros(len(steps.new), np.bool_)
     flags[indexes] = True
     return flags
-
-
-def _in_empty_periods(lake: Lake, key: Key, steps: Steps[Ints]) -> Flags:
-    flags = np.zeros(len(steps.new), np.bool_)
-    partitions, starts, ends = _empty_periods(lake, Key(key.group_id))
-    for partition in np.unique(partitions):
-        of_partition = partitions == partition
-        begun = np.searchsorted(starts[of_partition], steps.log_offset) - 1
-        is_inside = (begun >= 0) & (steps.log_offset < ends[of_partition][begun])
-        flags |= is_inside & (steps.log_partition == partition)
-    return flags
-
-
-def _empty_periods(lake: Lake, group: Key) -> tuple[Ints, Ints, Ints]:
-    """Return log partition, first log offset and end of the periods without members, by the rules of `empty_periods`.
-
-    The engine takes longer to plan this view than to read the records of a group.
-    """
-    sql = _MEMBERS.format(where=f"{group.placed(lake)} AND {group.condition}")
-    records = lake.query(sql, "group_records")
-    partition, offset, is_there = (records[name].to_numpy() for name in ("log_partition", "log_offset", "is_there"))
-    members_of_group = records["member"].combine_chunks().dictionary_encode("encode")
-    member = members_of_group.indices.to_numpy() + partition.astype(np.int64) * len(members_of_group.dictionary)
-    order = np.argsort(member, kind="stable")
-    was_there = np.roll(is_there[order], 1) & (np.diff(member[order], prepend=-1) == 0)
-    joined = np.zeros(len(order), np.int64)
-    joined[order] = is_there[order].astype(np.int64) - was_there
-    is_classic = records["is_classic"].to_numpy()
-    starts = np.flatnonzero(np.diff(partition, prepend=-1))
-    total = np.cumsum(np.where(is_classic, 0, joined))
-    former = np.repeat(np.append([0], total)[starts], np.diff(starts, append=len(order)))  # of other log partitions
-    is_empty = np.where(is_classic, is_there, total - former) == 0
-    ends = np.append(offset[1:], [_END])[: len(offset)]
-    ends[starts[1:] - 1] = _END
-    return partition[is_empty], offset[is_empty], ends[is_empty]

@@ -13,7 +13,6 @@ from offsetlake.queries.history.before import parse_position
 from offsetlake.queries.history.key_history import KeyHistory
 from offsetlake.queries.questions import key_history
 
-EVENTS = ("commit", "reset_back", "tombstone")
 MAX_KEPT = 100_000
 """The number of rows, which take about 5 MB, that `matching` returns at most."""
 

@@ -2,11 +2,9 @@
 
 import threading
 from collections.abc import Callable
-from glob import escape
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from offsetlake.queries.questions import like
 
@@ -17,7 +15,6 @@ def selected(
     groups: pa.Table,
     pattern: str | None,
     visible: Callable[[pa.Table], pa.Table],
-    state: str = "",
     sort: str = "",
 ) -> pa.ChunkedArray:
     """Return the numbers of the rows of some groups, in the order to show them.
@@ -26,20 +23,15 @@ def selected(
         groups: Groups with the column group_id, and those by which they are selected and sorted.
         pattern: Only groups whose names match this shell pattern.
         visible: Returns the rows with groups that the visitor may read.
-        state: Only groups in this state; all if empty.
         sort: The column that determines the order, after a minus if descending, then the name; empty for the order
             of `groups`.
 
     """
     column = sort.removeprefix("-")
-    names = dict.fromkeys(name for name in ("group_id", "state" if state else "", column) if name)
-    if pattern not in {None, "*"} and pc.index(groups["group_id"].cast(pa.string()), pattern).as_py() >= 0:
-        pattern = escape(pattern)  # the name of a group, as in questions.name_or_pattern
+    names = dict.fromkeys(name for name in ("group_id", column) if name)
     with _ONE_AT_A_TIME:
         rows = pa.table({name: _comparable(groups[name]) for name in names} | {"row": np.arange(groups.num_rows)})
         rows = visible(like(rows, pattern))
-        if state:
-            rows = rows.filter(pc.equal(rows["state"], state))
         if sort:
             order = [(column, "descending" if sort.startswith("-") else "ascending"), ("group_id", "ascending")]
             rows = rows.sort_by(order[: 1 if column == "group_id" else 2])

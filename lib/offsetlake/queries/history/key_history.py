@@ -12,6 +12,7 @@ from offsetlake.lake import runs
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.group_places import in_log_partitions
+from offsetlake.queries.history.resets import REPAIR, Flags, are_resets, in_empty_periods
 from offsetlake.rules.reduction import COMMITTED, PART, completions, next_markers, positions
 from offsetlake.util.columns import taken
 
@@ -23,7 +24,10 @@ _COLUMNS = (
     "producer_id", "outcome",
 )  # fmt: skip
 _AUTHOR = ("what", "principal", "client_id", "address")
-_EVENTS = pa.array(["commit", "reset_back", "tombstone"])
+EVENTS = ("commit", "reset", "reset_back", "tombstone")
+"""What a record does: `reset_back` is a commit lower than the offset in force, `reset` another one that is a reset."""
+
+_COMMIT, _RESET, _RESET_BACK, _TOMBSTONE = range(len(EVENTS))
 _OUTCOMES = pa.array(["committed", "aborted", "open", "partial"])
 _PLAIN, _COMMITTED, _ABORTED, _OPEN, _PARTIAL = range(-1, 4)
 _NEVER = -1
@@ -95,8 +99,15 @@ class KeyHistory:
         value = records["committed_offset"]
         previous_value = taken(value, previous)
         is_lower = pc.fill_null(pc.less(value, previous_value), fill_value=False).to_numpy() & (outcome <= _COMMITTED)
+        events = [
+            is_tombstone,
+            is_lower,
+            (applied != _NEVER) & self._are_resets(records, (previous >= 0) & previous_value.is_null().to_numpy()),
+        ]
         columns = dict(zip(records.column_names, records.columns, strict=True)) | {
-            "event": _named(np.where(is_tombstone, 2, is_lower).astype(np.int8), _EVENTS),
+            "event": _named(
+                np.select(events, [_TOMBSTONE, _RESET_BACK, _RESET], _COMMIT).astype(np.int8), pa.array(EVENTS)
+            ),
             "outcome": _named(outcome, _OUTCOMES),
             "previous_offset": previous_value,
         }
@@ -173,6 +184,24 @@ class KeyHistory:
             applied[is_part] = last[np.searchsorted(place, position[is_part])]
             outcome[is_part & (applied == _NEVER)] = _PARTIAL
         return outcome, applied
+
+    def _are_resets(self, commits: pa.Table, was_deleted: Flags) -> Flags:
+        """Return which commits are resets; `was_deleted` is whether a tombstone was in force before each."""
+        if not commits.num_rows:
+            return np.zeros(0, np.bool_)
+        where = f"{self._placed} AND {self.group}"
+        sql = f"SELECT log_partition, log_offset, strategy FROM alterations WHERE {where} AND outcome = 'done'"  # noqa: S608
+        written = self.lake.query(sql, "alterations")
+        place = positions(commits).to_numpy()
+        by_us, by_repair = (
+            np.isin(place, positions(written.filter(is_chosen)).to_numpy())
+            for is_chosen in (pc.field("strategy") != REPAIR, pc.field("strategy") == REPAIR)
+        )
+        log_partition, log_offset = (commits[name].to_numpy() for name in PART[:2])
+        is_empty = in_empty_periods(self.lake, where, log_partition, log_offset)
+        return are_resets(
+            by_us, was_deleted, ~(by_us | by_repair), commits["producer_id"].is_valid().to_numpy(), is_empty
+        )
 
     def _markers(self, commits: pa.Table) -> pa.Table:
         """Return the markers that can decide some commits."""

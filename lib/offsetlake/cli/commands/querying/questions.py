@@ -148,8 +148,12 @@ def history(
     topic: Annotated[str, typer.Option("--topic", metavar="TOPIC", autocompletion=complete_topic, help="The topic.")],
     partition: Annotated[int, typer.Option("--partition", metavar="P", help="The partition.")],
     event: Annotated[
-        Literal["commit", "reset_back", "tombstone"] | None,
-        typer.Option("--event", help="Only these; reset_back is a commit lower than the offset in force."),
+        Literal["commit", "reset", "reset_back", "tombstone"] | None,
+        typer.Option(
+            "--event",
+            help="Only these; reset_back is a commit lower than the offset in force, and reset any other one that the "
+            "view changes calls a reset.",
+        ),
     ] = None,
     who: Annotated[
         str | None,
