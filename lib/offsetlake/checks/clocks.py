@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.select import select_at
 from offsetlake.lake.sql.statements import statement
-from offsetlake.queries.questions import TIMED
 from offsetlake.util.amounts import counted
 from offsetlake.util.times import MAX_CLOCK_DIFFERENCE_MS, MAX_TIMESTAMP_MS, MIN_RECORD_TIMESTAMP_MS, to_iso
 
 _SHOWN_RECORDS = 3
+_TABLES = ("runs", "offset_commits", "transaction_markers", "group_records", "share_state_records")
 
 
 def wrong_timestamps(lake: Lake, versions: Mapping[str, int], since: int) -> str:
@@ -18,7 +18,7 @@ def wrong_timestamps(lake: Lake, versions: Mapping[str, int], since: int) -> str
     Only records of ingest runs after `since` are read, in the tables at these Delta versions. The sentence is empty if
     there are none.
     """
-    pins = {table: versions[table] for table in ("runs", *TIMED)}
+    pins = {table: versions[table] for table in _TABLES}
     read = f"job = 'ingest' AND finished_at >= {MIN_RECORD_TIMESTAMP_MS} AND run_id > {since}"
     sql = f"SELECT min(finished_at) AS finished_at FROM runs WHERE {read}"  # noqa: S608
     finished_at = select_at(lake, sql, {"runs": pins["runs"]})["finished_at"][0].as_py()
