@@ -57,6 +57,7 @@ class Unread:
         return found
 
 
+EVERYTHING_READ = Unread(frozenset(), None)
 _REMEDY = (
     "Run `offsetlake run` with a complete copy of the log: on this lake if records at the end of a log partition are "
     "missing, otherwise on a new one."
@@ -67,7 +68,7 @@ def unread(lake: Lake) -> Unread:
     """Return what a lake has not read, according to its last ingest."""
     last = last_run(lake, "ingest")
     if last is None:
-        return Unread(frozenset(), None)
+        return EVERYTHING_READ
     return Unread(frozenset(last.absent or ()), last.log_partitions, last.missing or ())
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from offsetlake.kafka.uuid import uuid_text
 from offsetlake.log.disk.segments import Segment
-from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
+from offsetlake.log.positions import OFFSETS_TOPIC, SHARE_STATE_TOPIC, LogPartition
 from offsetlake.log.writer.appender import Appender
 from offsetlake.serve.apis.api_dispatcher import ApiDispatcher, Coordinators
 from offsetlake.serve.apis.cluster_apis import ClusterApis
@@ -98,7 +98,7 @@ class ServerComponents:
             self.zookeeper_store or LOG_STORE,
         )
         self.fetches = self._fetches()
-        self.log_partition = self.commits.log_partition
+        self.log_partition = self.store.log_partition = self.commits.log_partition
         self._transaction_log = TransactionLog(folder)
         self.transactions = Transactions(self.store, self.writes, self._transaction_log, self.log_partition)
         self.membership = Membership(
@@ -184,6 +184,7 @@ class ServerComponents:
         if self.deleted_topics is not None:
             self.deleted_topics.load(snapshot)
         self.store.load(snapshot)
+        self.share_states.not_read = snapshot.not_read.get(SHARE_STATE_TOPIC, frozenset())
         self.transactions.load(transactions)
         self.writes.watermarks.load(ends)
 

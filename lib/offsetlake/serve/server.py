@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from offsetlake.errors import BadRequest, OffsetlakeError
+from offsetlake.log.disk.lacking import LACKING_REMEDY
 from offsetlake.log.disk.segments import partition_folders
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.writer.ownership import disk_errors, owned
@@ -33,6 +34,7 @@ from offsetlake.serve.net.security import Security
 from offsetlake.serve.net.turns import Turns
 from offsetlake.serve.settings import Settings
 from offsetlake.serve.snapshot_refresh import SnapshotRefresh, build
+from offsetlake.serve.storage.mapped_snapshot import MappedSnapshot
 from offsetlake.serve.writes.job_socket import JobSocket
 from offsetlake.util.atomic_files import to_disk
 
@@ -161,6 +163,7 @@ class Server:
                 "records replace them: %(names)s. `offsetlake run` stores the records in `quarantine`",
                 {"count": len(names), "names": ", ".join(names[:10])},
             )
+        self._warn_of_lacking(snapshot)
         LOG.info("Serving %(offsets)d offsets in %(groups)d groups", fields)
         await self._components.load_share_states()
         self._watch_tasks += map(self._watched, self._components.background_work())
@@ -168,6 +171,21 @@ class Server:
         if cluster is not None:
             await cluster.loaded()
             await self._listen_for_share_consumers()
+
+    def _warn_of_lacking(self, snapshot: MappedSnapshot) -> None:
+        for topic, numbers in snapshot.not_read.items():
+            LOG.warning(
+                "NOT READ: the log %(log)s lacks %(topic)s-%(numbers)s. Requests of their groups fail with "
+                "COORDINATOR_NOT_AVAILABLE and NOT_COORDINATOR, which clients retry. %(remedy)s",
+                {"log": self._settings.log, "topic": topic, "numbers": ", ".join(map(str, sorted(numbers)))}
+                | {"remedy": LACKING_REMEDY},
+            )
+        for partition, offsets in snapshot.missing.items():
+            LOG.warning(
+                "INCOMPLETE: the log %(log)s lacks the log offsets %(offsets)s of %(partition)s. Groups and offsets in "
+                "it may be missing, or older than they were: serve a complete copy of the log, with a new lake",
+                {"log": self._settings.log, "offsets": offsets, "partition": partition},
+            )
 
     async def _load_to_return(self) -> None:
         """Register as a broker whose log others copy; raise errors as `load`."""

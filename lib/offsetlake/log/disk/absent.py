@@ -15,6 +15,7 @@ import numpy as np
 from offsetlake.errors import LogMismatch
 from offsetlake.kafka.batches.reader import read_batches
 from offsetlake.kafka.placement import partition_for_group
+from offsetlake.log.disk.lacking import read_lacking
 from offsetlake.log.disk.segments import LOCK_FILE, entries, partition_of, segments_of
 from offsetlake.log.positions import LOG_TOPICS, LogPartition
 
@@ -38,8 +39,8 @@ def absent_partitions(folder: Path, present: Collection[LogPartition]) -> list[L
     """Return the partitions of log topics that a data folder shows to exist, but does not contain.
 
     An entry of the folder has their name, such as a link to a disk that is not mounted, or a replica that a broker
-    moves or deletes; or they are in a checkpoint file; or their numbers are below the highest one, unless offsetlake
-    writes the log.
+    moves or deletes; or they are in a checkpoint file; or their numbers are below the highest one. If offsetlake writes
+    the log, numbers count only if they were absent before its first write.
 
     Raises:
         LogUnavailable: The folder cannot be read.
@@ -49,6 +50,7 @@ def absent_partitions(folder: Path, present: Collection[LogPartition]) -> list[L
         names += (f"{topic}-{partition}" for topic, partition, _ in checkpoint_lines(folder / checkpoint))
     named = {partition for name in names if (partition := partition_of(Path(name)))}.union(present)
     if is_written(folder):
+        named.update(read_lacking(folder).absent)
         return sorted(partition for partition in named.difference(present) if partition.topic in LOG_TOPICS)
     return absent_below({topic: _count(named, topic) for topic in LOG_TOPICS}, present)
 

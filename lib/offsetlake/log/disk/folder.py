@@ -24,6 +24,7 @@ from offsetlake.kafka.batches.kernels import Bytes, Ints
 from offsetlake.kafka.batches.reader import CorruptRegion
 from offsetlake.log.disk.absent import absent_partitions, check_topic_ids, is_written
 from offsetlake.log.disk.completeness import Missing, log_start, missing_records, missing_segments, read_checkpoints
+from offsetlake.log.disk.lacking import read_lacking
 from offsetlake.log.disk.segments import (
     SWAP,
     Segment,
@@ -83,6 +84,7 @@ def describe(folder: Path) -> LogExtent:
     absent = absent_partitions(folder, partitions)
     notes += (each.note() for each in missing)
     lost = [(each.log_partition, each.offsets) for each in missing]
+    lost += (part for part in read_lacking(folder).missing if part not in lost)
     return LogExtent(_cluster_id(folder), ranges, notes, empty, absent, lost, is_written(folder))
 
 

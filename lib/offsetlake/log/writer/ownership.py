@@ -9,6 +9,7 @@ from pathlib import Path
 
 from offsetlake.errors import LogBusy, LogUnavailable
 from offsetlake.log.disk.segments import LOCK_FILE
+from offsetlake.log.writer.first_write import record_lacking
 from offsetlake.util.atomic_files import suppress_full
 
 _BROKER_FILE = "meta.properties"
@@ -24,9 +25,13 @@ def owned(folder: Path, owner: str) -> Iterator[None]:
 
     Raises:
         LogBusy: Another process owns the log, or the folder belongs to a broker.
-        LogUnavailable: The folder does not exist or cannot be written.
+        LogUnavailable: The folder does not exist or cannot be written; before the first write, also as `describe`.
+        LogMismatch: Before the first write, as `describe`.
     """
     refuse_broker_folder(folder)
+    if folder.is_dir():
+        with disk_errors(folder):
+            record_lacking(folder)
     with _opened(folder) as file:
         try:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)

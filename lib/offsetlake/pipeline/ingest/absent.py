@@ -52,14 +52,16 @@ def partitions_of_log(log: LogAddress, extent: LogExtent, last: Run | None) -> P
 def missing_in(extent: LogExtent, last: Run | None) -> list[LogRange]:
     """Return the log offsets that are missing within partitions, and those that were when the lake read past them.
 
-    The latter are forgotten when the log does not begin before them any more: its broker does not know them either.
+    The latter are forgotten when the log does not begin before them any more: its broker does not know them either. In
+    a log that offsetlake writes, new records take the log offsets of those that are missing.
     """
     found = {LogRange(*where, *offsets) for where, offsets in extent.missing}
     positions = {(at.topic, at.partition): at.position for at in (last.positions or ())} if last else {}
     for part in (last.missing or ()) if last else ():
         where = (part.topic, part.partition)
         log = extent.ranges.get(LogPartition(*where))
-        if part.start < positions.get(where, 0) and (log is None or log.start < part.end):
+        is_known_to_broker = part.start < positions.get(where, 0) and (log is None or log.start < part.end)
+        if extent.creates_partitions or is_known_to_broker:
             found.add(part)
     return sorted(found)
 

@@ -131,7 +131,7 @@ class ClusterApis:
         key_type_error = self._coordinator_error(kind, context)
 
         def coordinator(key: str) -> dict[str, Any]:
-            error = key_type_error or _key_error(kind, key, context)
+            error = key_type_error or _key_error(kind, key, context) or self._not_read(kind, key)
             host, port = ("", -1) if error else self.address
             node = NO_NODE if error else self._topics.node
             return {"error_code": error, "error_message": None, "node_id": node, "host": host, "port": port}
@@ -139,6 +139,11 @@ class ClusterApis:
         if context.version < _KEYS_SINCE:
             return coordinator(request.key)
         return {"coordinators": Lazy(len(keys), (coordinator(key) | {"key": key} for key in keys))}
+
+    def _not_read(self, kind: int, key: str) -> int:
+        """Return COORDINATOR_NOT_AVAILABLE for a group in a log partition that the folder of the log lacks."""
+        is_group = kind == _GROUP_KEY and not self._store.loading
+        return COORDINATOR_NOT_AVAILABLE if is_group and self._store.unavailable(key.encode()) else NONE
 
     def _coordinator_error(self, key_type: int, context: RequestContext) -> int:
         """Return the error code for all keys of a type, NONE if it depends on the key."""

@@ -8,7 +8,6 @@ from offsetlake.coordinator.classic.group import ClassicGroup
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.share.group import ShareGroup
 from offsetlake.kafka.error_codes import (
-    COORDINATOR_LOAD_IN_PROGRESS,
     GROUP_AUTHORIZATION_FAILED,
     GROUP_ID_NOT_FOUND,
     INVALID_GROUP_ID,
@@ -85,8 +84,8 @@ class GroupApis:
 
     def _classic(self, group_id: str, version: int) -> dict[str, Any]:
         described = _CLASSIC | {"group_id": group_id}
-        if self._store.loading:
-            return described | {"error_code": COORDINATOR_LOAD_IN_PROGRESS}
+        if error := self._store.unavailable(group_id.encode()):
+            return described | {"error_code": error}
         group = self._store.group(group_id.encode())
         if group is None or group["group_type"] != "classic":
             described["group_state"] = "Dead"
@@ -106,8 +105,8 @@ class GroupApis:
         described = _CONSUMER_GROUP | {"group_id": group_id}
         if not group_id:
             return described | {"error_code": INVALID_GROUP_ID}
-        if self._store.loading:
-            return described | {"error_code": COORDINATOR_LOAD_IN_PROGRESS}
+        if error := self._store.unavailable(group_id.encode()):
+            return described | {"error_code": error}
         group = self._store.group(group_id.encode())
         if group is None or group["group_type"] != _CONSUMER:
             return described | _not_found(group_id, group, "consumer")
@@ -126,8 +125,8 @@ class GroupApis:
         described = _CONSUMER_GROUP | {"group_id": group_id}
         if not group_id:
             return described | {"error_code": INVALID_GROUP_ID}
-        if self._store.loading:
-            return described | {"error_code": COORDINATOR_LOAD_IN_PROGRESS}
+        if error := self._store.unavailable(group_id.encode()):
+            return described | {"error_code": error}
         kind = self._store.group(group_id.encode())
         group = None if kind is None or kind["group_type"] != "share" else self._membership.find(group_id.encode())
         if not isinstance(group, ShareGroup):

@@ -11,7 +11,6 @@ from functools import partial
 from typing import NamedTuple
 
 from offsetlake.kafka.error_codes import (
-    COORDINATOR_LOAD_IN_PROGRESS,
     GROUP_AUTHORIZATION_FAILED,
     NONE,
     UNKNOWN_TOPIC_ID,
@@ -188,7 +187,7 @@ class OffsetFetch:
     ) -> Steps[None]:
         flexible, group, committer = version >= _FLEXIBLE, group_request.group, group_request.committer
         tags = b"\0" if flexible else b""
-        error = COORDINATOR_LOAD_IN_PROGRESS if self._store.loading else error
+        error = self._store.unavailable(group) or error
         if not client.may(READ, group):
             error = GROUP_AUTHORIZATION_FAILED
         if not error and committer is not NO_MEMBER:

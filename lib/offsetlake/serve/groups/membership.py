@@ -147,9 +147,7 @@ class Membership:
             return GROUP_AUTHORIZATION_FAILED
         if not name:
             return INVALID_GROUP_ID
-        if self._store.loading or name in self._store.deleting:
-            return COORDINATOR_LOAD_IN_PROGRESS
-        return NONE
+        return COORDINATOR_LOAD_IN_PROGRESS if name in self._store.deleting else self._store.unavailable(name)
 
     def is_full(self) -> bool:
         """Return whether no more members are accepted, because the groups use MAX_SIZE_BYTES."""

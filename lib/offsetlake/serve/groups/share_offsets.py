@@ -53,8 +53,7 @@ class ShareOffsetApis:
         described: dict[str, Any] = {"group_id": group.group_id, "topics": [], "error_code": NONE}
         name = group.group_id.encode()
         error = NONE if context.may(READ, name) else GROUP_AUTHORIZATION_FAILED
-        if not error and self._store.loading:
-            error = COORDINATOR_LOAD_IN_PROGRESS
+        error = error or self._store.unavailable(name)
         if error:
             return described | {"error_code": error}
         topics = self._topics.descriptions()
@@ -156,8 +155,7 @@ class ShareOffsetApis:
             return GROUP_AUTHORIZATION_FAILED
         if not name:
             return INVALID_GROUP_ID
-        is_unavailable = self._store.loading or name in self._store.deleting
-        return COORDINATOR_LOAD_IN_PROGRESS if is_unavailable else NONE
+        return COORDINATOR_LOAD_IN_PROGRESS if name in self._store.deleting else self._store.unavailable(name)
 
 
 def _failed(error: int, message: str | None) -> dict[str, Any]:

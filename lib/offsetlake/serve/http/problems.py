@@ -29,6 +29,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "too-many-commits": (429, "Commit quota exceeded"),
     "internal": (500, "Internal server error"),
     "loading": (503, "Log is loading"),
+    "log-partition-not-read": (503, "Log partition of the group not read"),
     "log-not-writable": (503, "Log not writable"),
     "history-unavailable": (503, "History unavailable"),
 }

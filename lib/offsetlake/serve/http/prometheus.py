@@ -149,6 +149,16 @@ class ServingCollector(Collector):
             "Groups of which a record cannot be decoded; nothing of them is deleted.",
             len(snapshot.unknown),
         )
+        yield GaugeMetricFamily(
+            "offsetlake_log_partitions_not_read",
+            "Log partitions that the folder of the log lacks; requests of their groups fail.",
+            sum(map(len, snapshot.not_read.values())),
+        )
+        yield GaugeMetricFamily(
+            "offsetlake_log_partitions_incomplete",
+            "Log partitions whose records the folder of the log lacks in part.",
+            len(snapshot.missing),
+        )
         yield GaugeMetricFamily("offsetlake_snapshot_bytes", "Size of the snapshot in bytes.", snapshot.size)
         outcomes = [(["refreshed"], store.refreshes), (["failed"], store.failed_refreshes)]
         yield _counter("offsetlake_snapshots", "Snapshot refreshes, by outcome.", ["outcome"], outcomes)

@@ -32,6 +32,7 @@ from offsetlake.kafka.error_codes import (
     NOT_COORDINATOR,
     UNKNOWN_SERVER_ERROR,
 )
+from offsetlake.kafka.records.coordinator_records import SHARE_STATE_TOPIC
 from offsetlake.kafka.uuid import ZERO_UUID, uuid_bytes, uuid_text
 from offsetlake.serve.protocol.request_limits import MAX_COMMIT_BATCH_BYTES
 from offsetlake.serve.protocol.topics import Topics
@@ -80,6 +81,8 @@ class ShareStates:
         self._share = Share()
         self._topic_names: dict[bytes, bytes] = {}  # of the topics that were seen, by id
         self._replaced: asyncio.Queue[frozenset[bytes]] = asyncio.Queue()
+        self.not_read: frozenset[int] = frozenset()
+        """The numbers of the log partitions that the folder of the log lacks."""
         self.size_bytes = 0
         """The approximate memory of all states."""
 
@@ -152,6 +155,9 @@ class ShareStates:
             number, name = placed(key)
         except ValueError as invalid:
             future.set_result(refuse(UNKNOWN_SERVER_ERROR, str(invalid)))
+            return future
+        if number in self.not_read:
+            future.set_result(refuse(NOT_COORDINATOR, f"The log lacks {SHARE_STATE_TOPIC}-{number}."))
             return future
         state = self._states[number].get(name)
         stored = None if state is None else unpacked(state)

@@ -27,6 +27,7 @@ from mmap import ACCESS_READ, mmap
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from offsetlake.kafka.records.coordinator_records import OFFSETS_TOPIC
 from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.serve.storage.group_details import GroupDetails, GroupKind
 
@@ -73,6 +74,12 @@ class MappedSnapshot:
         self.pending = [_pending(row) for row in header["pending"]]
         self.unknown = frozenset(map(str.encode, header["unknown"]))
         """The groups that records that cannot be decoded leave unknown, or of which they leave an offset unknown."""
+        self.not_read: dict[str, frozenset[int]] = {topic: frozenset(of) for topic, of in header["not_read"].items()}
+        """By log topic, the numbers of the log partitions that the folder of the log lacks."""
+        self.groups_not_read = self.not_read.get(OFFSETS_TOPIC, frozenset())
+        """The numbers of those that coordinate groups."""
+        self.missing: dict[str, str] = header["missing"]
+        """By log partition, the log offsets of records that the folder of the log lacks."""
         self.known_topics: dict[bytes, tuple[int, bytes]] = {
             name.encode(): (last, bytes.fromhex(id_)) for name, (last, id_, _) in header["topics"].items()
         }

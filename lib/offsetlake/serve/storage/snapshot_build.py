@@ -27,14 +27,15 @@ from offsetlake.errors import LogMismatch, LogUnavailable
 from offsetlake.kafka.placement import partition_for_group
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import newest_ends
-from offsetlake.lake.runs import compacted_positions
+from offsetlake.lake.runs import LogRange, compacted_positions
 from offsetlake.log.address import LogAddress
 from offsetlake.log.compiling import compile_loops
-from offsetlake.log.disk.folder import ends_of
+from offsetlake.log.disk.folder import describe, ends_of
 from offsetlake.log.disk.segments import segments_of
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.writer.recovery import recover
 from offsetlake.pipeline.compact.snapshot import Snapshot, read_snapshot_in_parts
+from offsetlake.queries.unread import Unread, unread
 from offsetlake.serve.logs import log_to_stderr
 from offsetlake.serve.storage.child_process import CHILD_NICENESS
 from offsetlake.serve.storage.snapshot_file import snapshot_parts
@@ -64,7 +65,7 @@ def build(request: dict[str, Any]) -> dict[str, Any]:
         lake, LogAddress(folder=folder), encode_offsets, ends, OFFSET_COLUMNS, threads=threads
     )
     _check_placement(snapshot, request["log_partitions"])
-    parts = snapshot_parts(snapshot, offsets, newest_ends(lake))
+    parts = snapshot_parts(snapshot, offsets, newest_ends(lake), _not_read(lake, folder))
     file = _file_with_space(request["files"], sum(map(len, parts)), folder)
     with os.fdopen(file, "wb", closefd=False) as out:
         out.writelines(parts)
@@ -90,6 +91,15 @@ def _file_with_space(files: Sequence[int], size: int, folder: Path) -> int:
         f"Cannot store the snapshot of {size} bytes: neither the disk of the log {folder} nor memory has enough free "
         "space. Free some of either."
     )
+
+
+def _not_read(lake: Lake, folder: Path) -> Unread:
+    """Return what the log lacks, by itself or according to the last ingest."""
+    extent, ingested = describe(folder), unread(lake)
+    present = {*extent.ranges, *extent.empty}
+    absent = {*extent.absent, *(LogPartition(*where) for where in ingested.partitions)}
+    missing = {LogRange(*where, *offsets) for where, offsets in extent.missing}
+    return Unread(frozenset(absent - present), None, tuple(sorted(missing.union(ingested.missing))))
 
 
 def _check_covered(lake: Lake, folder: Path, log_partitions: int) -> None:

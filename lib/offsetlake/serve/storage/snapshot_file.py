@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.pipeline.compact.snapshot import Snapshot
+from offsetlake.queries.unread import EVERYTHING_READ, Unread
 from offsetlake.rules.groups.state import UNKNOWN
 from offsetlake.serve.storage.mapped_snapshot import HEADER
 from offsetlake.serve.storage.snapshot_offsets import (
@@ -34,13 +35,16 @@ _TYPE_CODES = {"uint8": "B", "uint16": "H", "uint32": "I", "int8": "b", "int16":
 _ALIGNMENT = 8
 
 
-def snapshot_parts(snapshot: Snapshot, parts: Sequence[EncodedOffsets], ends: pa.Table) -> list[bytes | memoryview]:
+def snapshot_parts(
+    snapshot: Snapshot, parts: Sequence[EncodedOffsets], ends: pa.Table, not_read: Unread = EVERYTHING_READ
+) -> list[bytes | memoryview]:
     """Return the contents of the file in parts.
 
     Args:
         snapshot: The snapshot, without offsets.
         parts: Its offsets, of one log partition at least.
         ends: Rows of `log_ends`, one for each partition; only those of topics with offsets are used.
+        not_read: What the log lacks.
     """
     groups = snapshot.tables["groups"]
     offsets = combine(parts, groups["group_id"])
@@ -52,6 +56,7 @@ def snapshot_parts(snapshot: Snapshot, parts: Sequence[EncodedOffsets], ends: pa
     header: dict[str, Any] = {"kinds": kinds, "pending": _pending(snapshot)}
     header |= {"version": snapshot.version, "position": [*snapshot.ends.items()], "created_ms": now_ms()}
     header |= {"unknown": _unknown(snapshot)}
+    header |= _lacking(not_read)
     header |= {"topics": offsets.known_topics, "ends": _ends(ends, topics), "arrays": {}}
     begin, chunks = 0, []
     for name, values in arrays.items():
@@ -128,6 +133,17 @@ def _replay_states(groups: pa.Table, names: pa.Array) -> list[bytes]:
     for number, state in zip(numbers, rows["replay_state"].to_pylist(), strict=True):
         states[number] = state.encode()
     return states
+
+
+def _lacking(not_read: Unread) -> dict[str, Any]:
+    """Return the fields of the header about what the log lacks, as `MappedSnapshot` describes them."""
+    topics: dict[str, list[int]] = {}
+    for topic, number in sorted(not_read.partitions):
+        topics.setdefault(topic, []).append(number)
+    ranges: dict[str, list[str]] = {}
+    for part in not_read.missing:
+        ranges.setdefault(f"{part.topic}-{part.partition}", []).append(f"{part.start} to {part.end - 1}")
+    return {"not_read": topics, "missing": {where: ", ".join(texts) for where, texts in ranges.items()}}
 
 
 def _unknown(snapshot: Snapshot) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from time import perf_counter
 from typing import Any
 
+from offsetlake.kafka.error_codes import COORDINATOR_LOAD_IN_PROGRESS, NONE, NOT_COORDINATOR
 from offsetlake.serve.storage import group_offsets
 from offsetlake.serve.storage.changed_keys import ChangedKeys
 from offsetlake.serve.storage.group_details import GroupDetails, GroupKind, Live
@@ -44,7 +45,7 @@ class Store:
     `failed_refreshes`; `load_seconds` is how long loading took. The `live` groups have members and are newer than the
     layers; nobody may join a group while its tombstones are written (`deleting`). `group_deleted` is called with each
     deleted group, `refreshed` after a switch to the next snapshot, `member_committed` with each member that commits.
-    `changed` collects the keys of changed offsets, of no group by default.
+    `changed` collects the keys of changed offsets, of no group by default. `log_partition` returns that of a group.
     """
 
     def __init__(self) -> None:
@@ -56,6 +57,7 @@ class Store:
         self.prepared = PreparedResponses()
         self.live: Mapping[bytes, Live] = {}
         self.deleting: set[bytes] = set()
+        self.log_partition: Callable[[bytes], int] = lambda _: 0
         self.group_deleted: Callable[[bytes], None] = lambda _: None
         self.refreshed: Callable[[], None] = lambda: None
         self.member_committed: Callable[[bytes, bytes], None] = lambda _group, _member: None
@@ -74,6 +76,18 @@ class Store:
             pending = log_offset, None if entry is None else encoded(entry)
             self.pending.add(group, key(topic, partition), transaction, pending)
         self.load_seconds = perf_counter() - self._start_time
+
+    def unavailable(self, group: bytes) -> int:
+        """Return the error code of requests about a group that cannot be answered now, NONE if they can.
+
+        A group in a log partition that the folder of the log lacks gets NOT_COORDINATOR, as from a broker that has no
+        replica of it: clients look for the coordinator again, and FindCoordinator answers COORDINATOR_NOT_AVAILABLE.
+        Without an error, the group would have no offsets, and its consumers would begin at auto.offset.reset.
+        """
+        if self.loading:
+            return COORDINATOR_LOAD_IN_PROGRESS
+        not_read = self.snapshot.groups_not_read
+        return NOT_COORDINATOR if not_read and self.log_partition(group) in not_read else NONE
 
     def log_ends(self, topic: bytes, partition: int) -> tuple[int, int] | None:
         """Return the last collected log start and log end offset of a partition, None if they are unknown."""

@@ -133,7 +133,7 @@ class Transactions:
         def done(error: int) -> None:
             answer({"error_code": _versioned(error, "offsets", context.version)})
 
-        if error := denial(context, request.transactional_id, group):
+        if error := denial(context, request.transactional_id, group) or self._store.unavailable(group):
             done(error)
         else:
             self.join(request.transactional_id, producer, self._log_partition(group), done)

@@ -150,8 +150,8 @@ class TxnOffsetCommit:
             answer(answer_values(request, errors, NONE))
         elif self._store.loading:
             answer(answer_values(request, errors, _retriable_error(context.version)))
-        elif not group:
-            answer(answer_values(request, errors, INVALID_GROUP_ID))
+        elif error := self._store.unavailable(group) if group else INVALID_GROUP_ID:
+            answer(answer_values(request, errors, error))
         else:
             throttle = self._commits.throttle(group)
             answer = _throttled(answer, throttle.throttle_ms) if throttle.throttle_ms else answer

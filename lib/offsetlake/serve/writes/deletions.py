@@ -223,8 +223,8 @@ class Deletions:
                 group = names[len(errors)].encode()
                 if not context.may(ADMIN, group):
                     errors.append(GROUP_AUTHORIZATION_FAILED)
-                elif self._store.loading:
-                    errors.append(COORDINATOR_LOAD_IN_PROGRESS)
+                elif error := self._store.unavailable(group):
+                    errors.append(error)
                 else:
                     self.delete_group(group, context.audit_headers(DELETE_GROUP), done, context.client.share)
                     return 0
@@ -251,8 +251,8 @@ class Deletions:
         if not context.may(ADMIN, group):
             answer({"error_code": GROUP_AUTHORIZATION_FAILED, "topics": []})
             return 0
-        if not group or self._store.loading:
-            answer({"error_code": COORDINATOR_LOAD_IN_PROGRESS if group else INVALID_GROUP_ID, "topics": []})
+        if error := self._store.unavailable(group) if group else INVALID_GROUP_ID:
+            answer({"error_code": error, "topics": []})
             return 0
         requested: Partitions = []
         for topic in request.topics:

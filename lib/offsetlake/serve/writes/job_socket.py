@@ -15,6 +15,7 @@ from aiokafka.errors import CorruptRecordException
 from offsetlake.errors import LogUnavailable
 from offsetlake.location.locate import locate
 from offsetlake.log.disk.cutting import delete, plan_cut
+from offsetlake.log.disk.lacking import LACKING_REMEDY
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.writer import append_protocol
 from offsetlake.log.writer.append_protocol import JobRequest, JobStatus
@@ -137,6 +138,8 @@ class JobSocket:
                 f"The log {self._folder} has {self._settings.log_partitions} log partitions; there is no log partition "
                 f"{partition}."
             )
+        if partition in self.store.snapshot.groups_not_read:
+            raise LogUnavailable(f"The log {self._folder} lacks {OFFSETS_TOPIC}-{partition}. {LACKING_REMEDY}")
 
     def check_group(self, group: bytes, partition: int) -> None:
         """Raise LogUnavailable if a group belongs in another log partition."""

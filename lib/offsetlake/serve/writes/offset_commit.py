@@ -252,7 +252,7 @@ class OffsetCommit:
         generation, member = cursor.int32(), cursor.name()
         instance = cursor.string() if version >= _FIRST_INSTANCE_VERSION else None
         retention = cursor.int64() if version <= _LAST_RETENTION_VERSION else -1
-        error = COORDINATOR_LOAD_IN_PROGRESS if self._store.loading else NONE
+        error = self._store.unavailable(group)
         denied = not client.may(acl.COMMIT, group)
         if denied:
             error = GROUP_AUTHORIZATION_FAILED

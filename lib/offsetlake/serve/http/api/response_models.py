@@ -23,6 +23,10 @@ class Readiness(Health):
     """The state of the serving process, and of the cluster whose broker it is."""
 
     cluster: ClusterState | None = None
+    log_partitions_not_read: dict[str, list[int]] | None = None
+    """By log topic, the log partitions that the folder of the log lacks."""
+    log_offsets_missing: dict[str, str] | None = None
+    """By log partition, the log offsets of records that the folder of the log lacks."""
 
 
 class CommitResult(BaseModel):

@@ -12,6 +12,8 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.audit import headers as audit_headers
+from offsetlake.kafka.records.coordinator_records import OFFSETS_TOPIC
+from offsetlake.log.disk.lacking import LACKING_REMEDY
 from offsetlake.serve.auth.acl import ADMIN, COMMIT, READ
 from offsetlake.serve.components import ServerComponents
 from offsetlake.serve.http.access import audit_headers_of, authenticated_route, client_of
@@ -56,7 +58,13 @@ class Api:
                 path, handler, methods=[method], responses=responses, route_class_override=route_class, **options
             )
 
-        common = ("invalid-request", "loading", "authentication-required", "permission-denied")
+        common = (
+            "invalid-request",
+            "loading",
+            "log-partition-not-read",
+            "authentication-required",
+            "permission-denied",
+        )
         route("GET", "/livez", self.live, response_model=response_models.Health)
         route(
             "GET",
@@ -103,11 +111,16 @@ class Api:
                 "log-not-writable",
                 f"{self._components.writes.broken} Reads continue; restart the server to write again.",
             )
-        cluster = self._components.cluster
+        cluster, snapshot = self._components.cluster, self._components.store.snapshot
+        lacking = {topic: sorted(numbers) for topic, numbers in snapshot.not_read.items()}
+        state = {
+            "status": "ready",
+            "log_partitions_not_read": lacking or None,
+            "log_offsets_missing": snapshot.missing or None,
+        }
         if cluster is None:
-            return {"status": "ready"}
-        state = {"available": cluster.available, "metadata_age_seconds": cluster.age_seconds}
-        return {"status": "ready", "cluster": state}
+            return state
+        return state | {"cluster": {"available": cluster.available, "metadata_age_seconds": cluster.age_seconds}}
 
     async def metrics(self, request: Request) -> Response:
         """Return the metrics in Prometheus's text format."""
@@ -156,7 +169,7 @@ class Api:
     async def offsets(self, request: Request, query: Annotated[OffsetsQuery, Query()]) -> Response:
         """Return the committed offsets of a group, either now or at a timestamp, as far as the lake covers it."""
         client_of(request, READ, query.group)
-        self._check_loaded()
+        self._check_available(query.group)
         if query.as_of is not None:
             return VisibleJSONResponse(await self._history.offsets(query, to_ms(query.as_of)))
         group = query.group.encode()
@@ -171,7 +184,7 @@ class Api:
         The group must not have members. Of concurrent commits one succeeds, and the others get the offsets that differ.
         """
         client = client_of(request, COMMIT, body.group)
-        self._check_loaded()
+        self._check_available(body.group)
         self._check_quota(body.group)
         group, done = body.group.encode(), asyncio.get_running_loop().create_future()
         partition = self._components.log_partition(group)
@@ -222,19 +235,20 @@ class Api:
         The response is sent when members have given up the partitions and the offsets are written, which can take until
         members that do not respond are removed.
         """
-        self._check_loaded()
+        client_of(request, ADMIN, body.group)
+        self._check_available(body.group)
         return await rewind(self._components, request, body)
 
     async def delete_group(self, request: Request, query: Annotated[GroupQuery, Query()]) -> None:
         """Delete a group without members, and all of its offsets."""
         audit = audit_headers_of(client_of(request, ADMIN, query.group), request, audit_headers.DELETE_GROUP)
-        self._check_loaded()
+        self._check_available(query.group)
         await _run_deletion(query.group, lambda done: self._deletions.delete_group(query.group.encode(), audit, done))
 
     async def delete_offset(self, request: Request, query: Annotated[OffsetQuery, Query()]) -> None:
         """Delete an offset of a group that is not subscribed to its topic; succeeds if there is no offset."""
         audit = audit_headers_of(client_of(request, ADMIN, query.group), request, audit_headers.DELETE_OFFSETS)
-        self._check_loaded()
+        self._check_available(query.group)
         group, topic = query.group.encode(), query.topic.encode()
         await _run_deletion(
             query.group, lambda done: self._deletions.delete_offset(group, topic, query.partition, audit, done)
@@ -256,6 +270,17 @@ class Api:
                 "loading",
                 "The server is still loading the log, or waits for the metadata of its cluster. Try again in a moment.",
                 {"retry-after": "1"},
+            )
+
+    def _check_available(self, group: str) -> None:
+        """Raise a Problem while the log is loaded, or if its folder lacks the log partition of a group."""
+        self._check_loaded()
+        if self._components.store.unavailable(group.encode()):
+            where = f"{OFFSETS_TOPIC}-{self._components.log_partition(group.encode())}"
+            raise Problem(
+                "log-partition-not-read",
+                f"Nothing is known about group {group!r}: its records are in {where}, which the log of this server "
+                f"lacks. {LACKING_REMEDY}",
             )
 
 
