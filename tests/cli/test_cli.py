@@ -427,6 +427,11 @@ def test_what_if_compares_and_writes_nothing(run: Run, real: str) -> None:
     [
         (["--retention", "7 days"], "error: Invalid duration '7 days': expected a whole number and ms, s, m, h, d"),
         (["--retention", "999999999999d"], "error: Invalid duration 999999999999d: expected at most 2932896d"),
+        (
+            ["--retention", "6m"],
+            "error: Invalid duration 6m: m can be minutes or months. Write PT6M for 6 minutes, or 180d",
+        ),
+        (["--what-if", "--retention", "0s"], "error: Invalid duration 0s: nothing would be kept"),
         (["--now", "tomorrow"], "error: Invalid timestamp 'tomorrow'"),
         (
             ["--now", "99999999999999999999"],

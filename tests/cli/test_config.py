@@ -291,6 +291,30 @@ def test_invalid_vacuum_retention_is_an_error(tmp_path: Path, text: str, says: s
         load({"config": write(tmp_path, text)}, {})
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            '[maintain]\nvacuum_retention = "0s"',
+            "table maintain: vacuum_retention: Invalid duration 0s: nothing would be kept",
+        ),
+        ('[maintain]\nvacuum_retention = "30m"', "table maintain: vacuum_retention: Invalid duration 30m: m can be"),
+        ('[history]\nkeep = "6m"', "table history: keep: Invalid duration 6m: m can be minutes or months. Write PT6M"),
+        ('[history]\nkeep = "36m"', "table history: keep: Invalid duration 36m: m can be minutes or months"),
+        ('[history]\nkeep = "0d"', "table history: keep: Invalid duration 0d: nothing would be kept"),
+        ('[audit_events]\nkeep = "12m"', "table audit_events: keep: Invalid duration 12m"),
+        ('[audit_events]\nkeep = "0s"', "table audit_events: keep: Invalid duration 0s"),
+        ('[retention]\ndefault = "6m"', "line 2: default: Invalid duration 6m: m can be minutes or months"),
+        ('[retention]\ndefault = "0s"', "line 2: default: Invalid duration 0s: nothing would be kept"),
+        ('[retention]\nshare_idle = "3m"', "line 2: share_idle: Invalid duration 3m"),
+        (f'{OVERRIDE}group = "a"\nretention = "0h"', "line 5: retention: Invalid duration 0h"),
+    ],
+)
+def test_duration_that_cannot_be_meant_is_an_error(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(BadRequest, match=says):
+        load({"config": write(tmp_path, text)}, {})
+
+
 def test_spark_properties_have_their_full_names(tmp_path: Path) -> None:
     file = write(tmp_path, '[spark]\nmaster = "k8s://https://k:443"\nspark.task.cpus = 2\n"spark.x.y" = true')
     expected = {"spark.master": "k8s://https://k:443", "spark.task.cpus": "2", "spark.x.y": "true"}

@@ -3,7 +3,7 @@
 import pytest
 
 from offsetlake.errors import BadRequest
-from offsetlake.util.times import is_plain, is_relative, to_iso, to_ms
+from offsetlake.util.times import duration_ms, is_plain, is_relative, kept_ms, kept_text, to_iso, to_ms
 
 NOW = to_ms("2026-11-26T13:00")
 
@@ -108,3 +108,29 @@ def test_text_that_hides_its_instant_is_not_plain(text: str) -> None:
 @pytest.mark.parametrize("ms", [2**63 - 1, -(2**63), 10**16, 253_402_300_800_000, -62_135_596_800_001])
 def test_instant_outside_of_all_years_is_written_as_a_number(ms: int) -> None:
     assert to_iso(ms) == str(ms)
+
+
+@pytest.mark.parametrize("text", ["0s", "0ms", "0d", "0w", "00h", "0m"])
+def test_nothing_is_kept_for_no_time(text: str) -> None:
+    with pytest.raises(BadRequest, match=f"Invalid duration {text}: nothing would be kept"):
+        kept_ms(text, minutes=True)
+
+
+@pytest.mark.parametrize("number", [1, 3, 6, 12, 18, 24])
+def test_minutes_that_can_be_months_are_refused(number: int) -> None:
+    expected = f"m can be minutes or months. Write PT{number}M for {number} minutes, or {30 * number}d for {number} mon"
+    for minutes in (True, False):
+        with pytest.raises(BadRequest, match=expected):
+            kept_ms(f"{number}m", minutes=minutes)
+        assert kept_ms(f"PT{number}M", minutes=minutes) == 60_000 * number
+
+
+def test_other_minutes_are_read_where_minutes_are_usual() -> None:
+    assert kept_ms("90m", minutes=True) == 5_400_000
+    with pytest.raises(BadRequest, match="Write PT90M for 90 minutes, or 2700d for 90 months"):
+        kept_ms("90m")
+
+
+@pytest.mark.parametrize("text", ["7d", "36h", "PT0S", "PT6M", "PT18M", "30m", "90m", "45s", "1500ms", "PT1H30M"])
+def test_written_duration_is_read_again(text: str) -> None:
+    assert kept_ms(kept_text(kept_ms(text, minutes=True)), minutes=True) == duration_ms(text)

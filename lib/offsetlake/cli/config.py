@@ -18,7 +18,7 @@ from offsetlake.pipeline.expire.policy_text import read_policy
 from offsetlake.rules.policy import Keep, RetentionPolicy
 from offsetlake.util.properties import check_known, read_properties, read_text
 from offsetlake.util.resources import resource
-from offsetlake.util.times import duration_ms
+from offsetlake.util.times import duration_ms, kept_ms
 
 _LIMITS = ("history", "audit_events")  # tables with the setting `keep`
 _TABLES = ("kafka", "retention", "maintain", "serve", "spark", "console", *_LIMITS)
@@ -186,7 +186,7 @@ def _keep(table: object, where: str) -> int:
 
 def _duration(text: str, where: str) -> int:
     try:
-        return duration_ms(text)
+        return kept_ms(text)
     except BadRequest as error:
         raise BadRequest(f"{where}: {error}") from error
 

@@ -202,6 +202,43 @@ def duration_ms(text: str) -> int:
     return ms
 
 
+def kept_ms(text: str, *, minutes: bool = False) -> int:
+    """Return a duration for which something is kept, in ms, as `duration_ms`.
+
+    What is probably a mistake has to be written as an ISO 8601 duration: PT0S, PT6M.
+
+    Args:
+        text: The duration.
+        minutes: Whether it can be written in `m`, unless its number is one that people write for months.
+
+    Raises:
+        BadRequest: The text is not a duration, it is 0, or its unit can be minutes or months.
+    """
+    ms, match = duration_ms(text), _DURATION.fullmatch(text)
+    if match is not None and not ms:
+        raise BadRequest(
+            f"Invalid duration {text}: nothing would be kept. Write how long, such as 7d, or PT0S if that is meant."
+        )
+    if match is not None and match[2] == "m" and (not minutes or _can_be_months(int(match[1]))):
+        number = int(match[1])
+        raise BadRequest(
+            f"Invalid duration {text}: m can be minutes or months. Write PT{number}M for {number} minutes, or "
+            f"{number * 30}d for {number} months."
+        )
+    return ms
+
+
+def kept_text(ms: int) -> str:
+    """Return a duration in ms in the format of `kept_ms` with `minutes`."""
+    text = to_duration(ms) if ms else "PT0S"
+    number = text.removesuffix("m")
+    return f"PT{number}M" if number.isdecimal() and _can_be_months(int(number)) else text
+
+
+def _can_be_months(number: int) -> bool:
+    return number <= 12 or number in (18, 24)  # a year, one and a half, two
+
+
 def _plain_ms(text: str) -> int | None:
     match = _DURATION.fullmatch(text)
     return None if match is None else int(match[1]) * _PARSED_UNITS[match[2]]

@@ -71,6 +71,8 @@ def test_token_is_printed_once_and_valid_until_it_expires(run: Run, file: Path) 
         ("add billing", "", "The password is empty"),
         ("add new\nline", "secret", "Invalid name"),
         ("token grafana --expires soon", "", "Invalid duration"),
+        ("token grafana --expires 6m", "", "Invalid duration 6m: m can be minutes or months"),
+        ("token grafana --expires 0s", "", "Invalid duration 0s"),
         ("list", "", "Cannot read credentials file"),
         ("remove nobody", "", "Cannot read credentials file"),
     ],

@@ -35,7 +35,7 @@ from offsetlake.pipeline.maintain.job import preview
 from offsetlake.pipeline.runner import Expiry, FinishedJob
 from offsetlake.queries.questions import check_known, like, name_or_pattern
 from offsetlake.rules.policy import RetentionPolicy
-from offsetlake.util.times import duration_ms, to_duration
+from offsetlake.util.times import kept_ms, to_duration
 
 RetentionOption = Annotated[
     str | None,
@@ -106,8 +106,8 @@ def expire(
         bool,
         typer.Option(
             "--what-if",
-            help="Plan nothing: show by group what would expire and when. With --retention 5m, also in a column "
-            "now_with_5m.",
+            help="Plan nothing: show by group what would expire and when. With --retention 3d, also in a column "
+            "now_with_3d.",
         ),
     ] = False,
     group: Annotated[
@@ -219,7 +219,7 @@ def _expiry(context: CommandContext, now: str | None, retention: str | None, com
 def _policy(context: CommandContext, retention: str | None) -> RetentionPolicy:
     """Return the configured policy; `retention`, if not None, replaces its default."""
     policy = context.settings.retention
-    return policy if retention is None else replace(policy, default_ms=duration_ms(retention))
+    return policy if retention is None else replace(policy, default_ms=kept_ms(retention, minutes=True))
 
 
 def _time(context: CommandContext, now: str | None) -> int:

@@ -18,7 +18,7 @@ from offsetlake.pipeline.expire.offset_ages import OffsetAges, offset_ages, unit
 from offsetlake.pipeline.expire.policy_text import parse_policy, policy_text
 from offsetlake.queries.questions import like
 from offsetlake.rules.policy import RetentionPolicy
-from offsetlake.util.times import now_ms, to_duration, to_iso
+from offsetlake.util.times import kept_text, now_ms, to_iso
 
 _DAY_MS = 86_400_000
 _MAX_DAYS = 90
@@ -97,4 +97,4 @@ def _policy_options(
     if chosen != replace(configured, default_ms=chosen.default_ms):
         return (f"--lake={lake}", f"--config={_POLICY}")
     options = lake_options(source)
-    return options if chosen == configured else [*options, f"--retention={to_duration(chosen.default_ms)}"]
+    return options if chosen == configured else [*options, f"--retention={kept_text(chosen.default_ms)}"]

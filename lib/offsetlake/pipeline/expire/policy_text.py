@@ -9,7 +9,7 @@ from typing import Any
 from offsetlake.errors import BadRequest
 from offsetlake.rules.patterns import pattern_problem
 from offsetlake.rules.policy import Override, RetentionPolicy
-from offsetlake.util.times import duration_ms, to_duration
+from offsetlake.util.times import kept_ms, kept_text
 
 _OVERRIDE_KEYS = ("group", "topic", "retention")
 
@@ -59,16 +59,16 @@ def parse_policy(text: str, name: str) -> RetentionPolicy:
 
 def policy_text(policy: RetentionPolicy) -> str:
     """Return the table `retention` in TOML, from which `parse_policy` reads the same policy."""
-    lines = ["[retention]", f'default = "{to_duration(policy.default_ms)}"']
+    lines = ["[retention]", f'default = "{kept_text(policy.default_ms)}"']
     if policy.share_idle_ms is not None:
-        lines.append(f'share_idle = "{to_duration(policy.share_idle_ms)}"')
+        lines.append(f'share_idle = "{kept_text(policy.share_idle_ms)}"')
     for override in policy.overrides:
         lines += [
             "",
             "[[retention.override]]",
             f"group = {_quoted(override.group)}",
             f"topic = {_quoted(override.topic)}",
-            f'retention = "{to_duration(override.retention_ms)}"',
+            f'retention = "{kept_text(override.retention_ms)}"',
         ]
     return "\n".join(lines) + "\n"
 
@@ -95,7 +95,7 @@ def _duration(value: object, where: "_Lines", number: int, key: str) -> int:
     if not isinstance(value, str):
         raise where.error(number, key, "a duration must be a string such as '7d'.")
     try:
-        return duration_ms(value)
+        return kept_ms(value, minutes=True)  # Kafka's setting is offsets.retention.minutes
     except BadRequest as error:
         raise where.error(number, key, str(error)) from error
 

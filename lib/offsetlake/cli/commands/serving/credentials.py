@@ -17,7 +17,7 @@ from offsetlake.cli.commands.options import JOBS, app, epilog
 from offsetlake.errors import BadRequest
 from offsetlake.serve.auth.credentials import Credentials
 from offsetlake.util.atomic_files import real_path
-from offsetlake.util.times import MAX_TIMESTAMP_MS, duration_ms, now_ms
+from offsetlake.util.times import MAX_TIMESTAMP_MS, kept_ms, now_ms
 
 MAX_NAME_LENGTH = 255  # characters
 _COLUMNS = pa.schema([("name", pa.string()), ("by", pa.string()), ("expires", pa.timestamp("ms", "UTC"))])
@@ -58,7 +58,7 @@ def token(
 ) -> None:
     """Create a bearer token for NAME, and print it. The file contains only a hash of it."""
     _check_name(name)
-    until = now_ms() + duration_ms(expires)
+    until = now_ms() + kept_ms(expires)
     if until > MAX_TIMESTAMP_MS:
         raise BadRequest(f"Invalid --expires {expires}: the expiry is after the year 9999.")
     with _changing(file) as known:
