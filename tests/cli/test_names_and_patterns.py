@@ -109,3 +109,20 @@ def test_import_refuses_a_row_alone_and_names_new_groups(run: Run) -> None:
     code, out, err = run("import", "o.csv", "--log", "log", "--execute")
     assert code != 0
     assert "2 changes were made" in err
+
+
+@pytest.mark.usefixtures("at")
+def test_import_reads_what_offsets_prints_with_columns_in_another_order(run: Run) -> None:
+    _, out, _ = run("offsets", "--group", "svc1", "--format", "csv")
+    header, line = (text.split(",") for text in out.splitlines())
+    columns = dict(zip(header, line, strict=True)) | {"committed_offset": "7"}
+    order = sorted(columns, reverse=True)
+    Path("o.csv").write_text(f"{';'.join(order)}\n{';'.join(columns[name] for name in order)}\n", encoding="utf-8")
+    code, out, err = run("import", "o.csv", "--log", "log", "--format", "json")
+    (row,) = (json.loads(text) for text in out.splitlines())
+    assert (code, row["group_id"], row["committed_offset"], row["outcome"]) == (0, "svc1", 7, "planned"), err
+    assert "Ignored columns: value_version, topic_id, " in err
+    Path("o.csv").write_text("Group;Topic;Partition;Note\nsvc1;orders;0;7\n", encoding="utf-8")
+    code, _, err = run("import", "o.csv", "--log", "log")
+    assert code == 2
+    assert "no column offset; unknown column Note: expected group, topic, partition, offset, found Group, Topic" in err

@@ -7,12 +7,13 @@
 | `.jsonl`   | a line `{"log_ends": ...}`, then a JSON object a row, without columns of bytes |
 | `.csv`     | the CSV of `kafka-consumer-groups` for several groups: only offsets, without a log position |
 
-The log position is a JSON object: by log partition, the log offset after the last record that the snapshot contains.
+A CSV file that is read may also have a header. The log position is a JSON object: by log partition, the log offset
+after the last record that the snapshot contains.
 """
 
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from glob import escape
 from pathlib import Path
 
@@ -41,6 +42,7 @@ LOG_ENDS = "offsetlake.log_ends"
 
 _COLUMNS = pa.schema([field.with_name("committed_offset") if field.name == "new_offset" else field for field in SCHEMA])
 _ROWS_AT_ONCE = 10_000
+Ignored = Callable[[Sequence[str]], None]
 MIN_OFFSET = -(2**63)
 """A snapshot contains what was committed: a client may have committed a negative offset."""
 
@@ -68,19 +70,22 @@ def export(rows: pa.Table, log_ends: Mapping[int, int], path: Path) -> None:
         raise BadRequest(f"Cannot write {path}: {error.strerror or error}.") from error
 
 
-def offsets_of_file(path: Path, pattern: str) -> pa.Table:
+def offsets_of_file(path: Path, pattern: str, ignored: Ignored = lambda _columns: None) -> pa.Table:
     """Read the offsets of groups from a file, with the columns of `offsets_csv.SCHEMA`.
 
     Args:
         path: A file that `export` or `kafka-consumer-groups --export` has written, or one with the columns group_id,
             topic, partition and committed_offset; it may have more columns.
         pattern: A group, or a shell pattern of groups.
+        ignored: Called with the names of columns of a CSV file that are ignored, if there are any.
 
     Raises:
         BadRequest: The file cannot be read, or contains rows that are not offsets, which the message lists. Negative
             offsets, which clients can have committed, are returned.
     """
-    read = _READERS.get(path.suffix)
+    read: Callable[[Path], pa.Table] | None = _READERS.get(path.suffix)
+    if path.suffix == ".csv":
+        read = functools.partial(_read_csv, ignored=ignored)
     if read is None:
         raise BadRequest(f"Cannot read {path}: the name of the file must end in {_SUFFIXES}.")
     try:
@@ -116,8 +121,8 @@ def _write_csv(rows: pa.Table, file: Path) -> None:
             lines.write(write_offsets(portion, with_group=True))
 
 
-def _read_csv(path: Path) -> pa.Table:
-    return read_offsets(path.read_bytes(), None, str(path), MIN_OFFSET)
+def _read_csv(path: Path, ignored: Ignored) -> pa.Table:
+    return read_offsets(path.read_bytes(), None, str(path), MIN_OFFSET, ignored)
 
 
 def _read_json_lines(path: Path) -> pa.Table:
@@ -174,6 +179,5 @@ _READERS: dict[str, Callable[[Path], pa.Table]] = {
     ".parquet": _read_columns,
     ".arrow": _read_columns,
     ".jsonl": _read_json_lines,
-    ".csv": _read_csv,
 }
 _SUFFIXES = ".parquet, .arrow, .jsonl or .csv"

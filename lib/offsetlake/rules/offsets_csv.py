@@ -1,7 +1,9 @@
 """Reads and writes the CSV format that `kafka-consumer-groups --reset-offsets` exports and imports.
 
 The format has no header. A line is `topic,partition,offset` for a single group, and `group,topic,partition,offset` for
-several groups. Fields are quoted as Jackson quotes them: with `"`, which is doubled within the field.
+several groups. Fields are quoted as Jackson quotes them: with `"`, which is doubled within the field. A file that a
+spreadsheet or `offsetlake offsets --format csv` has written may have a header, with columns in any order
+(`rules.csv_header`), after a line `sep=;`.
 
 Kafka's tool reads a missing or empty field as 0, uses the last of several lines of a partition, and reads a file with
 three fields as if it had four if several groups are selected. All of these are errors here.
@@ -10,13 +12,14 @@ three fields as if it had four if several groups are selected. All of these are 
 import csv
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.errors import BadRequest
+from offsetlake.rules.csv_header import Header, HeaderError, is_header, read_header
 from offsetlake.util.amounts import counted
 from offsetlake.util.text_files import as_utf8
 
@@ -30,6 +33,8 @@ SCHEMA = pa.schema(
     [("group_id", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("new_offset", pa.int64())]
 )
 
+_SEPARATORS = (",", ";", "\t")
+_NAMED_SEPARATOR = re.compile(rb"sep=([,;\t])", re.IGNORECASE)
 _UNQUOTED = re.compile(rf"[-.0-9A-Z_a-z]{{1,{MAX_UNQUOTED_CHARACTERS}}}")
 
 
@@ -44,16 +49,23 @@ class _BadLineError(Exception):
     """A line of the file is invalid."""
 
 
-def read_offsets(content: bytes, group_id: str | None, name: str = "the file", min_offset: int = 0) -> pa.Table:
+def read_offsets(
+    content: bytes,
+    group_id: str | None,
+    name: str = "the file",
+    min_offset: int = 0,
+    ignored: Callable[[Sequence[str]], None] = lambda _columns: None,
+) -> pa.Table:
     """Return the offsets of a CSV file, with the columns of `SCHEMA`, in the order of the file.
 
     The file is in UTF-8, or in UTF-16 with a byte order mark. The separator may be a semicolon or a tab.
 
     Args:
         content: The content of the file. Empty lines are ignored.
-        group_id: The group of lines with three fields; if None, every line must have four fields.
+        group_id: The group of lines without one; if None, every line must have one.
         name: The name of the file, for error messages.
         min_offset: The smallest valid offset.
+        ignored: Called with the names of the columns in the header that are ignored, if there are any.
 
     Raises:
         BadRequest: Lines are invalid. The message has the number and the error of up to MAX_REPORTED_LINES of them.
@@ -61,13 +73,20 @@ def read_offsets(content: bytes, group_id: str | None, name: str = "the file", m
     rows: list[_Row] = []
     errors: list[str] = []
     lines: dict[tuple[str, str, int], int] = {}
-    width = 0
-    content = _as_utf8(content, name)
-    separator = _separator(content)
-    for number, line in _lines(content):
+    width, header = 0, None
+    numbered, separator = _numbered_lines(_as_utf8(content, name))
+    for index, (number, line) in enumerate(numbered):
         try:
             fields = _fields(line, separator)
+            if not index and is_header(fields):
+                header = read_header(fields, needs_group=group_id is None)
+                continue
+            if header:
+                fields = _chosen(fields, header)
             row = _row(fields, width, group_id, min_offset)
+        except HeaderError as error:
+            errors = [f"line {number}: {error}"]
+            break
         except _BadLineError as error:
             errors.append(f"line {number}: {error}")
             continue
@@ -78,6 +97,8 @@ def read_offsets(content: bytes, group_id: str | None, name: str = "the file", m
     if errors:
         more = [f"and {len(errors) - MAX_REPORTED_LINES} more"] if len(errors) > MAX_REPORTED_LINES else []
         raise BadRequest("\n  ".join([f"Invalid offsets in {name}:", *errors[:MAX_REPORTED_LINES], *more]))
+    if header and header.ignored:
+        ignored(header.ignored)
     return pa.Table.from_arrays(
         [pa.array([row[index] for row in rows], field.type) for index, field in enumerate(SCHEMA)], schema=SCHEMA
     )
@@ -122,16 +143,34 @@ def _as_utf8(content: bytes, name: str) -> bytes:
         raise BadRequest(f"Cannot read {name}: it begins as UTF-16, but is not: {error}.") from error
 
 
-def _separator(content: bytes) -> str:
+def _numbered_lines(content: bytes) -> tuple[list[tuple[int, bytes]], str]:
+    """Return the lines that are not empty, with their numbers, and what separates their fields.
+
+    A first line such as `sep=;`, which spreadsheets write and read, names the separator.
+    """
+    lines = [*_lines(content)]
+    if lines and (named := _NAMED_SEPARATOR.fullmatch(lines[0][1])):
+        return lines[1:], named[1].decode()
+    return lines, _separator(lines[0][1].decode(errors="replace") if lines else "")
+
+
+def _separator(line: str) -> str:
     """Return what separates the fields of the first line: a comma unless only another separator makes valid fields."""
-    line = next((line for _, line in _lines(content)), b"").decode(errors="replace")
-    for separator in (",", ";", "\t"):
+    for separator in _SEPARATORS:
         try:
-            if len(next(csv.reader([line], delimiter=separator, strict=True))) in {3, 4}:
-                return separator
+            fields = next(csv.reader([line], delimiter=separator, strict=True))
         except csv.Error:
             continue
+        if len(fields) in {3, 4} or (len(fields) > 1 and is_header(fields)):
+            return separator
     return ","
+
+
+def _chosen(fields: list[str], header: Header) -> list[str]:
+    """Return those fields of a line that the header names, in the order of Kafka's CSV."""
+    if len(fields) != header.width:
+        raise _BadLineError(f"{counted(len(fields), 'field')}, but the header has {header.width}")
+    return [fields[place] for place in header.places]
 
 
 def _fields(line: bytes, separator: str) -> list[str]:

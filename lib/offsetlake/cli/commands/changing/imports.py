@@ -1,5 +1,6 @@
 """`offsetlake import`: takes over offsets from a file or from ZooKeeper."""
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
@@ -61,6 +62,9 @@ def import_(
 
     Groups with active consumers, here or in ZooKeeper, are refused: stop them first. Log start and end offsets, to
     which offsets are limited, and unknown topics are known only with --bootstrap.
+
+    A CSV file has the lines group,topic,partition,offset, or a header with these names in any order; committed_offset
+    is one for offset. Other columns are refused, except those of `offsetlake offsets`: a note names those as ignored.
     """
     if source.startswith(SCHEME):
         settings = {} if zookeeper_config is None else read_properties(zookeeper_config, SETTINGS)
@@ -69,7 +73,7 @@ def import_(
     elif zookeeper_config is not None:
         raise BadRequest(f"--zookeeper-config is for addresses of ZooKeeper: {source} does not begin with {SCHEME}.")
     else:
-        found = offsets_of_file(Path(source), pattern)
+        found = offsets_of_file(Path(source), pattern, _note_ignored)
         evidence, rows = source, found.append_column("reason", pa.nulls(found.num_rows, pa.string()))
     now = now_ms()
 
@@ -79,6 +83,10 @@ def import_(
             return plan_import(lake, rows, Strategy("import", evidence), admin, now)
 
     change_offsets(context, "import", "alterations", plan, ALTERATIONS_SHOWN, execute=execute)
+
+
+def _note_ignored(columns: Sequence[str]) -> None:
+    write_note(f"Ignored {noun(len(columns), 'column')}: {', '.join(columns)}.")
 
 
 def _of_zookeeper(address: ZooKeeperAddress, pattern: str) -> pa.Table:
