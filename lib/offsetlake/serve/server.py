@@ -159,8 +159,9 @@ class Server:
         if snapshot.unknown:
             names = sorted(name.decode() for name in snapshot.unknown)
             LOG.warning(
-                "Records of %(count)d groups cannot be decoded, so nothing of these groups is deleted until later "
-                "records replace them: %(names)s. `offsetlake run` stores the records in `quarantine`",
+                "Records of %(count)d groups cannot be decoded, so nothing of these groups is deleted, and their "
+                "unknown offsets are answered with KAFKA_STORAGE_ERROR, until later records replace them: %(names)s. "
+                "`offsetlake run` stores the records in `quarantine`",
                 {"count": len(names), "names": ", ".join(names[:10])},
             )
         self._warn_of_lacking(snapshot)

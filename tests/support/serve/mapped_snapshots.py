@@ -66,7 +66,8 @@ def mapped_snapshot(
         table_schema("log_ends"),
     )
     with tempfile.TemporaryFile() as file:
-        snapshot = Snapshot(tables, {0: 0}, pa.repeat(False, tables["pending_offsets"].num_rows), 0)
+        no_doubt = tables["unresolved_records"].select(["group_id", "topic", "partition", "scope"])
+        snapshot = Snapshot(tables, {0: 0}, pa.repeat(False, tables["pending_offsets"].num_rows), 0, no_doubt)
         file.writelines(snapshot_parts(snapshot, parts, ends))
         file.flush()
         return MappedSnapshot(file.fileno())

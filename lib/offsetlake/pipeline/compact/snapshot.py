@@ -35,6 +35,7 @@ from offsetlake.pipeline.compact.task import (
 from offsetlake.pipeline.ingest.known_log import check_same_log
 from offsetlake.pipeline.ingest.rows import of_others
 from offsetlake.rules.reduction import KEY, latest, merged
+from offsetlake.rules.unresolved import Unresolved
 from offsetlake.util.arguments import lists_arguments
 from offsetlake.util.row_codes import rows_in
 
@@ -55,6 +56,7 @@ class Snapshot:
     | tables    | by name: the tables in _TABLES, all columns; strings can be dictionaries |
     | ends      | by log partition, the log offset after the last record applied |
     | overtaken | for each row of `pending_offsets`, whether a newer record of its key is already effective |
+    | in_doubt  | KEY of the offsets that quarantined records leave unknown, and scope of the record |
     | version   | Delta version of the table `offsets` that was read; the log after it is compacted in memory |
     """
 
@@ -62,6 +64,7 @@ class Snapshot:
     ends: dict[int, int]
     overtaken: pa.Array
     version: int
+    in_doubt: pa.Table
 
     @lists_arguments
     def offsets(self, group_id: str, topic: str | None = None) -> pa.Table:
@@ -152,7 +155,8 @@ def read_snapshot_in_parts(
             "offsets": _stored(compaction, "offsets", -1, columns)
         }
         overtaken = _overtaken(compaction, tables["pending_offsets"], decided)
-        return Snapshot(tables, upto, overtaken, versions["offsets"]), [*parts]
+        in_doubt = _in_doubt(compaction, tables["unresolved_records"], decided)
+        return Snapshot(tables, upto, overtaken, versions["offsets"], in_doubt), [*parts]
 
 
 def _compacted(
@@ -241,6 +245,17 @@ def _overtaken(compaction: Compaction[LogTail], pending: pa.Table, decided: pa.T
     indices = rows_in(pending, newest, KEY)
     log_offsets = newest["log_offset"].take(np.maximum(indices, 0)).to_numpy() if newest.num_rows else indices
     return pa.array((indices >= 0) & (log_offsets > pending["log_offset"].to_numpy()))
+
+
+def _in_doubt(compaction: Compaction[LogTail], rows: pa.Table, decided: pa.Table | None) -> pa.Table:
+    """Return the keys of unknown offsets, with the scope of the record; `rows` are those of `unresolved_records`."""
+    named = rows.filter(pc.equal(rows["scope"], "offset")).select([*KEY, "scope"])
+    unresolved, found = Unresolved(rows), [named]
+    for partition in unresolved.batches:
+        offsets = _offsets(compaction, partition, decided, _POSITION_COLUMNS)
+        keys = offsets.filter(pa.array(unresolved.offsets(offsets))).select(KEY)
+        found.append(keys.append_column("scope", pa.repeat("log_partition", keys.num_rows)).cast(named.schema))
+    return pa.concat_tables(found)
 
 
 def _positions(rows: pa.Table) -> pa.Table:

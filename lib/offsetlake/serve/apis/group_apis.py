@@ -13,6 +13,7 @@ from offsetlake.kafka.error_codes import (
     INVALID_GROUP_ID,
     TOPIC_AUTHORIZATION_FAILED,
 )
+from offsetlake.rules.groups.state import UNKNOWN
 from offsetlake.serve.auth.acl import READ
 from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.groups.descriptions import described as describe_modern
@@ -112,7 +113,8 @@ class GroupApis:
             return described | _not_found(group_id, group, "consumer")
         live = self._membership.live(group_id.encode())
         if isinstance(live, ConsumerGroup):
-            return described | describe_modern(live, self._topics.descriptions(), self._membership.settings)
+            modern = describe_modern(live, self._topics.descriptions(), self._membership.settings)
+            return described | modern | self._unknown_state(group_id)
         details = self._store.details(group_id.encode())
         return described | {
             "group_state": group["state"],
@@ -131,7 +133,12 @@ class GroupApis:
         group = None if kind is None or kind["group_type"] != "share" else self._membership.find(group_id.encode())
         if not isinstance(group, ShareGroup):
             return described | _not_found(group_id, kind, "share")
-        return described | describe_modern(group, self._topics.descriptions(), self._membership.settings)
+        modern = describe_modern(group, self._topics.descriptions(), self._membership.settings)
+        return described | modern | self._unknown_state(group_id)
+
+    def _unknown_state(self, group_id: str) -> dict[str, Any]:
+        """Return the state of a group that a record that cannot be decoded leaves unknown; nothing of others."""
+        return {"group_state": UNKNOWN} if self._store.has_unknown_state(group_id.encode()) else {}
 
 
 def _check_unique(group_ids: Sequence[str]) -> None:

@@ -2,6 +2,12 @@
 
 Requests for many partitions are read and answered in steps. The response is still consistent for each group: the
 references to all offsets of the group are copied first.
+
+An offset is unknown if its newest record cannot be decoded. The stored one is older: from it, a consumer would read
+again what was processed, and without an offset it would begin at auto.offset.reset, both without a word. Such a
+partition is answered with KAFKA_STORAGE_ERROR: the consumers of Kafka and of librdkafka fail and name the partition. A
+broker does not load the whole log partition. UNSTABLE_OFFSET_COMMIT would be retried for ever, because no end of a
+transaction resolves it. A commit makes the offset known.
 """
 
 import struct
@@ -12,6 +18,7 @@ from typing import NamedTuple
 
 from offsetlake.kafka.error_codes import (
     GROUP_AUTHORIZATION_FAILED,
+    KAFKA_STORAGE_ERROR,
     NONE,
     UNKNOWN_TOPIC_ID,
     UNSTABLE_OFFSET_COMMIT,
@@ -26,6 +33,7 @@ from offsetlake.serve.protocol.api_keys import OFFSET_FETCH
 from offsetlake.serve.protocol.request_limits import REQUEST_LIMITS
 from offsetlake.serve.protocol.topics import Topics
 from offsetlake.serve.steps import Steps, Work, complete
+from offsetlake.serve.storage.doubt import Doubt
 from offsetlake.serve.storage.group_details import NO_MEMBER, Committer
 from offsetlake.serve.storage.mapped_snapshot import Stored
 from offsetlake.serve.storage.prepared_responses import MAX_REQUEST_BYTES, Prepared
@@ -64,6 +72,19 @@ class Request(NamedTuple):
     groups: list[GroupRequest]
     stable: bool
     is_small: bool
+
+
+class Unknown(NamedTuple):
+    """Which offsets of a group are not answered: those of open transactions, and those that are in doubt."""
+
+    unstable: Collection[bytes]
+    doubt: Doubt | None
+
+    def error(self, name: bytes, *, is_stored: bool) -> int:
+        """Return the error code of the offset with a key, NONE if it is answered."""
+        if self.doubt is not None and self.doubt.concerns(name, is_stored=is_stored):
+            return KAFKA_STORAGE_ERROR
+        return UNSTABLE_OFFSET_COMMIT if name in self.unstable else NONE
 
 
 class OffsetFetch:
@@ -195,6 +216,7 @@ class OffsetFetch:
         topics: Sequence[Topic] = group_request.topics or []
         read: Read
         unstable: Collection[bytes] = self._store.pending.keys(group) if request.stable and not error else ()
+        doubt = None if error else self._store.doubt(group)
         if error:
             topics, read = [] if version >= _NO_ERROR_BELOW else topics, _no_offsets
         elif request.is_small:
@@ -203,8 +225,9 @@ class OffsetFetch:
             moment, unstable = self._store.group_offsets(group), {*unstable}
             read = moment.read
             if group_request.topics is None:
-                topics = self._all_topics(version, (yield from moment.partitions()))
-        yield from self._encode_topics(out, topics, read, version, error, unstable)
+                partitions = yield from moment.partitions()
+                topics = self._all_topics(version, partitions if doubt is None else doubt.with_keys(partitions))
+        yield from self._encode_topics(out, topics, read, version, error, Unknown(unstable, doubt))
         if version >= _NO_ERROR_BELOW:
             out.append(_INT16.pack(error))
             if error:
@@ -219,7 +242,7 @@ class OffsetFetch:
         read: Read,
         version: int,
         error: int,
-        unstable: Collection[bytes],
+        unknown: "Unknown",
     ) -> Steps[None]:
         flexible = version >= _FLEXIBLE
         tags = b"\0" if flexible else b""
@@ -233,7 +256,7 @@ class OffsetFetch:
             for begin in range(0, len(partitions), MAX_SMALL_PARTITIONS):
                 numbers = partitions[begin : begin + MAX_SMALL_PARTITIONS]
                 offsets = _no_offsets(name, numbers) if code else read(name, numbers)
-                piece = self._encode_partitions(numbers, offsets, (name, id_), version, code, unstable)
+                piece = self._encode_partitions(numbers, offsets, (name, id_), version, code, unknown)
                 out.append(piece)
                 yield len(piece)
             out.append(tags)
@@ -246,18 +269,19 @@ class OffsetFetch:
         topic: tuple[bytes, bytes],
         version: int,
         error: int,
-        unstable: Collection[bytes],
+        unknown: "Unknown",
     ) -> bytes:
         """Return the encoded partitions of a topic, which is given by name and id, with their stored offsets."""
         name, id_ = topic
+        has_unknown = not error and (bool(unknown.unstable) or unknown.doubt is not None)
         flexible, epochs = version >= _FLEXIBLE, version >= _EPOCH
         if error:
             self.errors[error] += len(partitions)
         out: list[bytes] = []
         for partition, stored in zip(partitions, offsets, strict=True):
             code = error
-            if unstable and key(name, partition) in unstable:
-                code, stored = UNSTABLE_OFFSET_COMMIT, None  # noqa: PLW2901
+            if has_unknown and (found := unknown.error(key(name, partition), is_stored=stored is not None)):
+                code, stored = found, None  # noqa: PLW2901
                 self.errors[code] += 1
             offset, epoch, metadata, stored_id = stored or _NOTHING
             if id_ not in (stored_id, ZERO_UUID) and stored_id != ZERO_UUID:

@@ -31,6 +31,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "loading": (503, "Log is loading"),
     "log-partition-not-read": (503, "Log partition of the group not read"),
     "log-not-writable": (503, "Log not writable"),
+    "offsets-unknown": (503, "Committed offsets unknown"),
     "history-unavailable": (503, "History unavailable"),
 }
 """The status and the title of each problem, by the last part of its type."""
@@ -47,6 +48,10 @@ _PROBLEMS_BY_ERROR_CODE = {
     error_codes.UNSTABLE_OFFSET_COMMIT: (
         "transaction-open",
         "An open transaction has an offset of group {group!r}. Nothing was written; try again when it has ended.",
+    ),
+    error_codes.KAFKA_STORAGE_ERROR: (
+        "offsets-unknown",
+        "A record that cannot be decoded leaves an offset of group {group!r} unknown. Nothing was written.",
     ),
     error_codes.GROUP_ID_NOT_FOUND: ("group-not-found", "Group {group!r} does not exist or is a share group."),
     error_codes.UNKNOWN_TOPIC_OR_PARTITION: (

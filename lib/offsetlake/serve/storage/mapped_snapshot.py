@@ -32,6 +32,7 @@ from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.serve.storage.group_details import GroupDetails, GroupKind
 
 HEADER = struct.Struct("<q")
+_PARTITION = struct.Struct(">i")
 
 
 class Entry(NamedTuple):
@@ -74,6 +75,13 @@ class MappedSnapshot:
         self.pending = [_pending(row) for row in header["pending"]]
         self.unknown = frozenset(map(str.encode, header["unknown"]))
         """The groups that records that cannot be decoded leave unknown, or of which they leave an offset unknown."""
+        self.in_doubt: dict[bytes, frozenset[bytes]] = {
+            group.encode(): frozenset(topic.encode() + _PARTITION.pack(number) for topic, number in keys)
+            for group, keys in header["in_doubt"].items()
+        }
+        """By group, the keys of the offsets that are unknown, as memtables have them."""
+        self.partly_read = frozenset(map(str.encode, header["partly_read"]))
+        """The groups of which a batch that cannot be read may have offsets that no other record has."""
         self.not_read: dict[str, frozenset[int]] = {topic: frozenset(of) for topic, of in header["not_read"].items()}
         """By log topic, the numbers of the log partitions that the folder of the log lacks."""
         self.groups_not_read = self.not_read.get(OFFSETS_TOPIC, frozenset())

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from offsetlake.pipeline.compact.snapshot import Snapshot
 from offsetlake.queries.unread import EVERYTHING_READ, Unread
 from offsetlake.rules.groups.state import UNKNOWN
+from offsetlake.rules.unresolved import Unresolved
 from offsetlake.serve.storage.mapped_snapshot import HEADER
 from offsetlake.serve.storage.snapshot_offsets import (
     Array,
@@ -55,7 +56,7 @@ def snapshot_parts(
     arrays |= texts("details", _details(snapshot, names)) | texts("topic_names", map(str.encode, topics.to_pylist()))
     header: dict[str, Any] = {"kinds": kinds, "pending": _pending(snapshot)}
     header |= {"version": snapshot.version, "position": [*snapshot.ends.items()], "created_ms": now_ms()}
-    header |= {"unknown": _unknown(snapshot)}
+    header |= {"unknown": _unknown(snapshot), "in_doubt": _in_doubt(snapshot), "partly_read": _partly_read(snapshot)}
     header |= _lacking(not_read)
     header |= {"topics": offsets.known_topics, "ends": _ends(ends, topics), "arrays": {}}
     begin, chunks = 0, []
@@ -148,10 +149,30 @@ def _lacking(not_read: Unread) -> dict[str, Any]:
 
 def _unknown(snapshot: Snapshot) -> list[str]:
     """Return the groups that quarantined records leave unknown, or of which they leave an offset unknown."""
-    rows, groups = snapshot.tables["unresolved_records"], snapshot.tables["groups"]
-    of_offsets = rows.filter(pc.equal(rows["scope"], "offset"))["group_id"]
+    groups = snapshot.tables["groups"]
     of_states = groups.filter(pc.equal(groups["state"], UNKNOWN))["group_id"]
-    return sorted({*of_offsets.to_pylist(), *of_states.to_pylist()})
+    return sorted({*snapshot.in_doubt["group_id"].to_pylist(), *of_states.to_pylist()})
+
+
+def _in_doubt(snapshot: Snapshot) -> dict[str, list[tuple[str, int]]]:
+    """Return topic and partition of the offsets that quarantined records leave unknown, by group."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for row in snapshot.in_doubt.to_pylist():
+        found.setdefault(row["group_id"], []).append((row["topic"], row["partition"]))
+    return found
+
+
+def _partly_read(snapshot: Snapshot) -> list[str]:
+    """Return the groups of which a batch that cannot be read may have offsets that no other record has.
+
+    They existed before the batch: their state is unknown because of it, or an offset of them is. A group of which there
+    is no earlier record is taken as new, as nearly all are.
+    """
+    rows, groups, in_doubt = snapshot.tables["unresolved_records"], snapshot.tables["groups"], snapshot.in_doubt
+    in_batches = pc.is_in(groups["log_partition"], pa.array([*Unresolved(rows).batches], pa.int32()))
+    unknown = groups.filter(pc.and_(in_batches, pc.equal(groups["state"], UNKNOWN)))["group_id"]
+    before = in_doubt.filter(pc.equal(in_doubt["scope"], "log_partition"))["group_id"]
+    return sorted({*unknown.to_pylist(), *before.to_pylist()})
 
 
 def _pending(snapshot: Snapshot) -> list[list[Any]]:

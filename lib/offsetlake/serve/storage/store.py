@@ -13,8 +13,10 @@ from time import perf_counter
 from typing import Any
 
 from offsetlake.kafka.error_codes import COORDINATOR_LOAD_IN_PROGRESS, NONE, NOT_COORDINATOR
+from offsetlake.rules.groups.state import UNKNOWN
 from offsetlake.serve.storage import group_offsets
 from offsetlake.serve.storage.changed_keys import ChangedKeys
+from offsetlake.serve.storage.doubt import Doubt
 from offsetlake.serve.storage.group_details import GroupDetails, GroupKind, Live
 from offsetlake.serve.storage.group_offsets import GroupOffsets
 from offsetlake.serve.storage.mapped_snapshot import Entry, MappedSnapshot, Stored
@@ -128,6 +130,17 @@ class Store:
                     return layers, -1
         return layers, self.snapshot.group(group)
 
+    def doubt(self, group: bytes) -> Doubt | None:
+        """Return which offsets of a group are unknown; None if all are known."""
+        snapshot = self.snapshot
+        if group not in snapshot.unknown:
+            return None
+        memtables = [changes for each in (self.memtable, self.immutable_memtable) if (changes := each.get(group))]
+        keys, others = snapshot.in_doubt.get(group, frozenset()), group in snapshot.partly_read
+        if any(changes.hides_older for changes in memtables) or not (keys or others):
+            return None
+        return Doubt(keys, others, frozenset[bytes]().union(*(changes.offsets for changes in memtables)))
+
     def is_rewind(self, group: bytes, name: bytes, offset: int) -> bool:
         """Check whether an offset is below the stored offset of its key."""
         changes = self.memtable.get(group)
@@ -160,7 +173,7 @@ class Store:
     def group(self, group: bytes) -> GroupKind | None:
         """Return the kind of a group (`MappedSnapshot.kind`), or None if there is no such group."""
         if (live := self.live.get(group)) is not None:
-            return live.kind
+            return live.kind if not self.has_unknown_state(group) else {**live.kind, "state": UNKNOWN}
         exists = False
         for memtable in (self.memtable, self.immutable_memtable):
             changes = memtable.get(group)
@@ -281,8 +294,17 @@ class Store:
         """
         if group not in self.snapshot.unknown or self._number(group) < 0:
             return False
+        return not self._has_joined(group)
+
+    def has_unknown_state(self, group: bytes) -> bool:
+        """Return whether a record that cannot be decoded leaves the state of the group unknown, as `is_unknown`."""
+        if group not in self.snapshot.unknown or (number := self._number(group)) < 0:
+            return False
+        return self.snapshot.kind(number)["state"] == UNKNOWN and not self._has_joined(group)
+
+    def _has_joined(self, group: bytes) -> bool:
         live = self.live.get(group)
-        return live is None or live.kind["group_type"] != "classic" or live.last_offset < 0
+        return live is not None and live.kind["group_type"] == "classic" and live.last_offset >= 0
 
     def has_queued_records(self, group: bytes) -> bool:
         """Return whether records of the members of a group are not durable yet."""

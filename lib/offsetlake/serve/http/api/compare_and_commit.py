@@ -8,7 +8,12 @@ from typing import NamedTuple
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.batches.writer import Batch, Headers, record_batch
 from offsetlake.kafka.commits.encoding import offset_commit_key, offset_commit_value
-from offsetlake.kafka.error_codes import NONE, UNKNOWN_TOPIC_OR_PARTITION, UNSTABLE_OFFSET_COMMIT
+from offsetlake.kafka.error_codes import (
+    KAFKA_STORAGE_ERROR,
+    NONE,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSTABLE_OFFSET_COMMIT,
+)
 from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.serve.protocol.topics import Topics
 from offsetlake.serve.storage.group_details import NO_MEMBER
@@ -111,7 +116,10 @@ class CompareAndCommit:
             self._done.set_exception(error)
 
     def _error(self) -> int:
-        """Return the error code of a commit without a member; the offsets of open transactions cannot be compared."""
+        """Return the error code of a commit without a member.
+
+        Offsets of open transactions, and those that are unknown, cannot be compared.
+        """
         error = commit_error(self._store, self._group, NO_MEMBER, _OFFSET_COMMIT_VERSION)
         if error:
             return error
@@ -120,7 +128,16 @@ class CompareAndCommit:
                 return UNKNOWN_TOPIC_OR_PARTITION
             if self._store.is_unstable(self._group, offset.topic, offset.partition):
                 return UNSTABLE_OFFSET_COMMIT
+            if self._is_unknown(offset):
+                return KAFKA_STORAGE_ERROR
         return NONE
+
+    def _is_unknown(self, offset: ExpectedCommit) -> bool:
+        doubt = self._store.doubt(self._group)
+        if doubt is None:
+            return False
+        (stored,) = self._store.read(self._group, offset.topic, (offset.partition,))
+        return doubt.concerns(key(offset.topic, offset.partition), is_stored=stored is not None)
 
     def _differing(self) -> tuple[CurrentOffset, ...]:
         differing = []

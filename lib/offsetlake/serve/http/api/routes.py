@@ -38,6 +38,8 @@ from offsetlake.serve.steps import complete_in_turns
 from offsetlake.serve.storage.group_details import GroupKind
 from offsetlake.util.times import to_iso, to_ms
 
+_MAX_NAMED = 10
+
 
 class Api:
     """Handles HTTP requests; most of them fail with `loading` until the log is loaded."""
@@ -85,10 +87,10 @@ class Api:
             response_model=response_models.SnapshotDescription,
         )
         route("GET", "/v1/groups", self.groups, *common, response_model=response_models.GroupsPage)
-        missing = ("group-not-found", "before-history", "history-unavailable")
+        missing = ("group-not-found", "before-history", "history-unavailable", "offsets-unknown")
         route("GET", "/v1/offsets", self.offsets, *common, *missing, response_model=response_models.Offsets)
         body = ("invalid-json", "too-large", "offsets-changed", "transaction-open", "group-in-use", "too-many-commits")
-        partitions = ("group-not-found", "partition-not-found", "log-not-writable")
+        partitions = ("group-not-found", "partition-not-found", "log-not-writable", "offsets-unknown")
         result: dict[str, Any] = {"response_model": response_models.CommitResult}
         route("POST", "/v1/commit", self.commit, *common, *body, *partitions, **result)
         refusals = ("invalid-json", "too-large", "rewind-refused", *partitions)
@@ -173,6 +175,7 @@ class Api:
         if query.as_of is not None:
             return VisibleJSONResponse(await self._history.offsets(query, to_ms(query.as_of)))
         group = query.group.encode()
+        self._check_known_offsets(query)
         if self._components.store.group(group) is None:
             raise _group_not_found(query.group)
         rows = await complete_in_turns(read_offsets(self._components.store.group_offsets(group), query.topic))
@@ -253,6 +256,23 @@ class Api:
         await _run_deletion(
             query.group, lambda done: self._deletions.delete_offset(group, topic, query.partition, audit, done)
         )
+
+    def _check_known_offsets(self, query: OffsetsQuery) -> None:
+        """Raise a Problem if an offset of the answer is unknown."""
+        doubt = self._components.store.doubt(query.group.encode())
+        topics = {} if doubt is None else doubt.with_keys({})
+        names = [
+            f"{topic.decode()}:{number}"
+            for topic, numbers in topics.items()
+            if query.topic in (None, topic.decode())
+            for number in numbers
+        ]
+        if names:
+            raise Problem(
+                "offsets-unknown",
+                f"Records that cannot be decoded leave {len(names)} offsets of group {query.group!r} unknown: "
+                f"{', '.join(names[:_MAX_NAMED])}. Commit them again, or request other topics one by one.",
+            )
 
     def _check_quota(self, group: str) -> None:
         quota = self._components.quota
