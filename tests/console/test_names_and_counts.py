@@ -74,3 +74,14 @@ def test_states_have_the_number_of_groups(port: int) -> None:
     assert (every["All states"], every["Stable"], every["Empty"], every["Dead"]) == ("6", "1", "5", "0")
     assert counts(state="Stable") == every
     assert counts(q="svc[12]")["Empty"] == "2"
+
+
+def test_lists_of_the_review_have_their_number_of_rows(port: int) -> None:
+    def counts() -> list[tuple[str, str]]:
+        text = get(port, "/review?show=incomplete").text
+        return re.findall(r">([A-Za-z ]+)</a> <span class=\"count\">([0-9,]+)</span>", text)
+
+    expected = [("Planned tombstones", "6"), ("Rejected", "0"), ("Incomplete commits", "0"), ("Kept", "0")]
+    while len(counts()) < len(expected):  # lists are omitted while they are still being read
+        pass
+    assert counts() == expected

@@ -382,6 +382,12 @@ class Answers:
         lake = self.open()
         return self.cache.run(lambda: query(lake))
 
+    def soon(self, what: str, compute: Callable[[Lake], T]) -> T | None:
+        """Return a small answer about the whole lake, kept until a table changes; None if it takes a while."""
+        lake = self.open()
+        found: T | None = self.cache.soon((what, *lake.versions().values()), lambda: compute(lake))
+        return found
+
     def later(self, what: str, tables: Sequence[str], compute: Callable[[Lake], T]) -> T | None:
         """Return an answer about the whole lake, computed again when one of its tables has changed.
 

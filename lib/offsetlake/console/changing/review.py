@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
@@ -25,6 +26,9 @@ UNUSED_TOPICS = "unused_topics"
 
 MAX_LISTED = 1000
 """The maximum number of rows of the lists that grow with the history."""
+COUNTED = ("tombstones", "rejected", "incomplete", "kept")
+"""The lists that are read from state tables and small files."""
+
 _KEEP = "Reject the selected: they stay as they are"
 
 
@@ -115,6 +119,19 @@ SUBJECTS: Mapping[str, Subject] = {
 def listed(answers: Answers, subject: Subject, visitor: Visitor, pattern: str | None) -> pa.Table:
     """Return the rows of a list about groups that the visitor may read, of a pattern."""
     return like(visitor.visible(answers.rows(subject.rows)), pattern)
+
+
+def counts(answers: Answers, visitor: Visitor) -> dict[str, int]:
+    """Return the number of rows that a visitor may read of the lists which do not grow with history, by their names.
+
+    A list is omitted while it is still being read.
+    """
+    groups = {name: answers.soon(f"groups of {name}", partial(_groups, SUBJECTS[name])) for name in COUNTED}
+    return {name: visitor.visible(rows).num_rows for name, rows in groups.items() if rows is not None}
+
+
+def _groups(subject: Subject, lake: Lake) -> pa.Table:
+    return subject.rows(lake).select(["group_id"])
 
 
 def approval_problem(answers: Answers, bench: Workbench, show: str) -> str:
