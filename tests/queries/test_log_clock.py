@@ -6,7 +6,7 @@ import pytest
 
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.audits import audit
-from offsetlake.queries.questions import newest_instant, transactions, wrong_clocks
+from offsetlake.queries.questions import first_instant, newest_instant, transactions, wrong_clocks
 from offsetlake.report.words import day, instant
 from offsetlake.util.times import to_iso, to_ms
 from support.command_line import Run
@@ -103,3 +103,10 @@ def test_open_transaction_has_no_age_of_a_wrong_clock_and_is_listed(tmp_path: Pa
     assert [row["producer_id"] for row in transactions(lake, NOW, HOUR + 1).to_pylist()] == [7]
     code, out, err = run("transactions", "--lake", str(lake.location.path), "--open-longer-than", "15m")
     assert (code, out.count("living")) == (0, 2), err
+
+
+@pytest.mark.parametrize("wrong", [-5000, -(2**63)])
+def test_history_does_not_begin_before_the_epoch(tmp_path: Path, wrong: int) -> None:
+    assert first_instant(lake_of(tmp_path / "some", wrong, RUNS)) == NOW - 3 * DAY
+    lake = small_lake(tmp_path / "all" / "lake", offset_commits=[at(1, "wrong", wrong)], runs=RUNS)
+    assert first_instant(lake) == wrong

@@ -289,13 +289,19 @@ def _named(group_id: str | None, topic: str | None, partition: int | None) -> di
 def first_instant(lake: Lake) -> int | None:
     """Return from which instant on history is complete, in ms since the epoch; None if no record has a timestamp.
 
-    This is the time of the oldest record or, if `maintain` has dropped history, of the newest dropped record.
+    This is the time of the oldest record or, if `maintain` has dropped history, of the newest dropped record. Times
+    before the epoch do not count, unless all are.
     """
     cut = last_cut(lake, "history")
     if cut and cut.begins_timestamp is not None:
         return cut.begins_timestamp
-    found = (smallest(lake, table, "log_timestamp") for table in TIMED)
-    return min((timestamp for timestamp in found if timestamp is not None), default=None)
+    found = [smallest(lake, table, "log_timestamp") for table in TIMED]
+    first = min((timestamp for timestamp in found if timestamp is not None), default=None)
+    if first is None or first >= 0:
+        return first
+    right = " UNION ALL ".join(f"SELECT log_timestamp FROM {table} WHERE log_timestamp >= 0" for table in TIMED)  # noqa: S608
+    least: int | None = lake.query(f"SELECT min(log_timestamp) AS least FROM ({right})", *TIMED)["least"][0].as_py()  # noqa: S608
+    return first if least is None else least
 
 
 def newest_instant(lake: Lake) -> int | None:

@@ -8,6 +8,7 @@ import pytest
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.exploring import timeline as module
 from offsetlake.queries.exploring.timeline import MAX_BINS, Timeline, Timelines
+from offsetlake.util.times import to_ms
 from support.queries.lakes import commit, small_lake, tombstone
 
 TIMES = [1_000_000 + (n * n * 37) % 5_000_000 for n in range(500)]
@@ -82,3 +83,16 @@ def test_a_file_is_read_once_unless_the_bins_become_longer(tmp_path: Path, monke
 def test_there_is_no_timeline_without_timestamps(tmp_path: Path) -> None:
     lake = small_lake(tmp_path, offset_commits=[commit(0, 1, log_timestamp=None)])
     assert Timelines().timeline(lake) is None
+
+
+@pytest.mark.parametrize("wrong", [to_ms("2099-01-01"), 1000 * to_ms("2026-11-21"), 2**63 - 1, -5000, -(2**63)])
+def test_wrong_clocks_do_not_change_the_timeline(tmp_path: Path, wrong: int) -> None:
+    runs = [{"run_id": 1, "job": "ingest", "started_at": 1, "finished_at": to_ms("2026-11-21")}]
+    right = small_lake(tmp_path / "right", offset_commits=COMMITS, runs=runs)
+    lake = small_lake(tmp_path / "lake", offset_commits=[*COMMITS, commit(900, 1, log_timestamp=wrong)], runs=runs)
+    small_lake(lake.location.path, offset_commits=[commit(901, 1, log_timestamp=wrong)])
+    expected, found = Timelines().timeline(right), Timelines().timeline(Lake.open(lake.location.path))
+    assert expected is not None
+    assert found is not None
+    assert (found.first_ms, found.last_ms, found.step_ms) == (min(TIMES), max(TIMES), expected.step_ms)
+    assert by_bin(found, "commits") == by_bin(expected, "commits")

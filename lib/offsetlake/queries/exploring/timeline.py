@@ -13,7 +13,9 @@ from offsetlake.lake.history_files import file_batches, file_dataset
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.exploring.keys import REBALANCES
 from offsetlake.queries.exploring.steps import Flags
+from offsetlake.queries.questions import first_instant, newest_instant
 from offsetlake.util.row_codes import Ints
+from offsetlake.util.times import MAX_CLOCK_DIFFERENCE_MS, now_ms
 
 MAX_BINS = 256
 KINDS = ("commits", "deletions", "rebalances", "resets", "jobs")
@@ -43,7 +45,8 @@ class Timeline:
     | resets     | offsets set by offsetlake |
     | jobs       | finished runs of offsetlake that did something |
 
-    The first and the last record are at `first_ms` and `last_ms`, in the first and the last bin.
+    The first and the last record are at `first_ms` and `last_ms`, in the first and the last bin. Records with wrong
+    timestamps (`questions.wrong_clocks`) are omitted.
     """
 
     start_ms: int
@@ -69,7 +72,7 @@ class Timelines:
         bounds = [both for table, file in files if (both := _bounds(lake, table, file)) is not None]
         if not bounds:
             return None
-        first, last = min(low for low, _ in bounds), max(high for _, high in bounds)
+        first, last = _right(lake, min(low for low, _ in bounds), max(high for _, high in bounds))
         step = 1
         while last // step - first // step >= MAX_BINS:
             step *= 2
@@ -84,7 +87,9 @@ class Timelines:
         counts = {kind: np.zeros(last // step - start + 1, np.int64) for kind in KINDS}
         for of_file in kept.values():
             for kind, (offset, numbers) in of_file.items():
-                counts[kind][offset - start : offset - start + len(numbers)] += numbers
+                bins = np.arange(len(numbers)) + offset - start
+                is_shown = (bins >= 0) & (bins < len(counts[kind]))
+                counts[kind][bins[is_shown]] += numbers[is_shown]
         for kind, numbers in _of_jobs(lake, start, step, len(counts["commits"])):
             counts[kind] += numbers
         return Timeline(start * step, step, counts, first, last)
@@ -100,13 +105,26 @@ def _bounds(lake: Lake, table: str, file: Mapping[str, Any]) -> tuple[int, int] 
     return None if found["min"] is None else (found["min"], found["max"])
 
 
+def _right(lake: Lake, first: int, last: int) -> tuple[int, int]:
+    """Return the first and the last timestamp of some without those that no clock can have shown, unless all are."""
+    if first >= 0 and last <= now_ms() + MAX_CLOCK_DIFFERENCE_MS:
+        return first, last
+    since, clock = first_instant(lake), newest_instant(lake)
+    return (first if since is None or since > last else max(first, since)), last if clock is None else min(last, clock)
+
+
 def _count(lake: Lake, table: str, path: str, step: int) -> dict[str, tuple[int, Ints]]:
-    """Return by kind the number of the first bin, and the numbers of records of a file in the bins from there on."""
+    """Return by kind the number of the first bin, and the numbers of records of a file in the bins from there on.
+
+    Records before the epoch and in the future are omitted.
+    """
     column, kinds = _COUNTED[table]
+    future = now_ms() + MAX_CLOCK_DIFFERENCE_MS
     totals: dict[str, dict[int, int]] = {kind: {} for kind in kinds}
     for batch in file_batches(lake, table, path, ["log_timestamp", column]):
-        is_timed = batch["log_timestamp"].is_valid()
-        bins = batch["log_timestamp"].drop_null().to_numpy() // step
+        times = batch["log_timestamp"]
+        is_timed = pc.fill_null(pc.and_(pc.greater_equal(times, 0), pc.less_equal(times, future)), fill_value=False)
+        bins = times.filter(is_timed).to_numpy() // step
         first = int(bins.min(initial=_END))
         bins -= first
         values = batch[column].filter(is_timed)
