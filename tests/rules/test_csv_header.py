@@ -38,6 +38,7 @@ def refused(text: str, group_id: str | None = None) -> str:
         "SEP=,\ng,t,1,5\n",
         "\n\ntopic;group;offset;partition\n\nt;g;5;1\n",
         "group;topic;partition;offset;;\ng;t;1;5;;\n",
+        "group;topic;partition;offset\rg;t;1;5\r",
     ],
 )
 def test_columns_are_found_by_their_names(text: str) -> None:

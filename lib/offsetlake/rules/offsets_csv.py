@@ -130,8 +130,11 @@ def write_offsets(plan: pa.Table, *, with_group: bool) -> bytes:
 
 
 def _lines(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield each line that is not empty, and its number from 1; a line ends at a line feed, even within quotes."""
-    for number, line in enumerate(content.split(b"\n"), 1):
+    """Yield each line that is not empty, and its number from 1; a line ends at a line feed, even within quotes.
+
+    Lines of a file without line feeds end at carriage returns, as in the format CSV (Macintosh) of spreadsheets.
+    """
+    for number, line in enumerate(content.split(b"\n" if b"\n" in content else b"\r"), 1):
         if line := line.removesuffix(b"\r"):
             yield number, line
 
