@@ -13,7 +13,7 @@ from offsetlake.lake import runs
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.runner import FinishedJob
-from offsetlake.queries.questions import what_is_unknown
+from offsetlake.queries.in_doubt import what_is_unknown
 from offsetlake.queries.run_changes import RunChanges, changes
 from offsetlake.rules.retention import EXPIRING, RULES, Rule
 from offsetlake.util.amounts import counted, noun

@@ -2,13 +2,14 @@
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from glob import escape
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.console.access import Visitor
+from offsetlake.console.access import VISITOR, Visitor
 from offsetlake.console.answer_cache import AnswerCache
 from offsetlake.console.answer_cache import Key as CacheKey
 from offsetlake.console.background import (
@@ -46,6 +47,7 @@ from offsetlake.queries.exploring.timeline import Timeline, Timelines
 from offsetlake.queries.history.as_of import offsets_as_of
 from offsetlake.queries.history.before import LogPosition, instant_before, parse_position
 from offsetlake.queries.history.diff import diff, diff_by_group
+from offsetlake.queries.in_doubt import TABLE, what_is_unknown
 from offsetlake.queries.unread import unread
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.util.times import now_ms
@@ -399,16 +401,30 @@ class Answers:
         found: Compressed[T] | None = self.cache.later(key, lambda: computed(self._location, compute, *arguments))
         return None if found is None else found.answer()
 
-    def unread_notes(self) -> list[str]:
-        """Return sentences about log partitions and records that the lake has not read; none if it cannot be read."""
+    def notes(self, group_id: str) -> list[str]:
+        """Return sentences about what the lake does not know, for a page about a group or, if it is empty, about all.
+
+        They name what was not read, and what quarantined records leave unknown, as far as the visitor may see it. There
+        are none if the lake cannot be read: the page shows the error itself, where it depends on the lake.
+        """
         try:
             lake = self.open()
             version = lake.versions("runs")["runs"]
             if self._unread[0] != version:
                 self._unread = version, unread(lake).notes()
-        except (OffsetlakeError, *FILE_ERRORS):  # the page shows the error itself, where it depends on the lake
+            unknown = self._what_is_unknown(lake, group_id)
+        except (OffsetlakeError, *FILE_ERRORS):
             return []
-        return self._unread[1]
+        return [*self._unread[1], *([unknown] if unknown else [])]
+
+    def _what_is_unknown(self, lake: Lake, group_id: str) -> str:
+        visitor = VISITOR.get()
+        is_visible = visitor is not None and (visitor.sees(group_id) if group_id else visitor.access.sees_all())
+        if not is_visible or TABLE not in lake.tables() or not active_files(lake, TABLE):
+            return ""
+        key = ("unknown", group_id, *lake.versions(TABLE, "groups", "offset_commits", "group_records").values())
+        note: str = self.cache.get(key, lambda: what_is_unknown(lake, escape(group_id) if group_id else None))
+        return note
 
     def open(self) -> Lake:
         """Return the lake as it was when the page began; raise TableChanged if another program changed a table."""

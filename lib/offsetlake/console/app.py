@@ -17,7 +17,7 @@ from offsetlake.console.changing.workbench import Workbench
 from offsetlake.console.dashboard import DASHBOARD
 from offsetlake.console.hosts import is_local
 from offsetlake.console.page_lake import OPENED
-from offsetlake.console.pages import NOT_COMPRESSED, PATH, UNREAD_NOTES, as_sentence, render
+from offsetlake.console.pages import NOT_COMPRESSED, NOTES, PATH, as_sentence, no_notes, render
 from offsetlake.console.routes import (
     changes,
     groups,
@@ -83,15 +83,13 @@ def application(
     sql.add_routes(app, location)
     sign_in.add_routes(app)
     static_files.add_routes(app)
-    return checked(app, gate, dashboard, answers.unread_notes)
+    return checked(app, gate, dashboard, answers.notes)
 
 
-def checked(
-    app: FastAPI, gate: Gate, dashboard: str = "", unread_notes: Callable[[], Sequence[str]] = tuple
-) -> ASGIApp:
+def checked(app: FastAPI, gate: Gate, dashboard: str = "", notes: Callable[[str], Sequence[str]] = no_notes) -> ASGIApp:
     """Return an application with the checks of all requests, and with pages for errors.
 
-    Its pages begin with the sentences that `unread_notes` returns.
+    Its pages begin with the sentences that `notes` returns for the group of the page, which may be empty.
     """
     app.state.gate = gate
     app.add_exception_handler(SignInRequired, _to_sign_in)
@@ -101,7 +99,7 @@ def checked(
         app.add_exception_handler(kind, _handle_damage)
     app.add_exception_handler(RequestValidationError, _handle(lambda _error: 400))
     app.add_exception_handler(HTTPException, _handle(lambda error: getattr(error, "status_code", 500)))
-    return CheckedRequests(app, dashboard, unread_notes, only_local=gate.security.credentials is None)
+    return CheckedRequests(app, dashboard, notes, only_local=gate.security.credentials is None)
 
 
 class CheckedRequests:
@@ -112,9 +110,9 @@ class CheckedRequests:
     """
 
     def __init__(
-        self, app: FastAPI, dashboard: str, unread_notes: Callable[[], Sequence[str]] = tuple, *, only_local: bool
+        self, app: FastAPI, dashboard: str, notes: Callable[[str], Sequence[str]] = no_notes, *, only_local: bool
     ) -> None:
-        self.app, self._dashboard, self._unread_notes, self._only_local = app, dashboard, unread_notes, only_local
+        self.app, self._dashboard, self._notes, self._only_local = app, dashboard, notes, only_local
         self._compressed = GZipMiddleware(app, _MIN_COMPRESSED_BYTES, _COMPRESSION)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,7 +131,7 @@ class CheckedRequests:
         BASE.set(scope.get("root_path", ""))
         PATH.set(scope["path"].removeprefix(scope.get("root_path", "")))
         DASHBOARD.set(self._dashboard)
-        UNREAD_NOTES.set(self._unread_notes)
+        NOTES.set(self._notes)
         OPENED.set({} if scope["method"] in _SAFE_METHODS else None)
         if self._only_local and not is_local(requested.get("host", "")):
             await _MISDIRECTED(scope, receive, send_with_headers)

@@ -33,8 +33,13 @@ PATH: ContextVar[str] = ContextVar("path", default="")
 """The path of the page that is requested, below `BASE`."""
 
 
-UNREAD_NOTES: ContextVar[Callable[[], Sequence[str]]] = ContextVar("unread_notes", default=tuple)
-"""Returns sentences about what the lake of the page has not read of its log; none for pages without a lake."""
+def no_notes(_group_id: str) -> Sequence[str]:
+    """Return no sentences, for pages without a lake."""
+    return ()
+
+
+NOTES: ContextVar[Callable[[str], Sequence[str]]] = ContextVar("notes", default=no_notes)
+"""Returns sentences about what the lake of the page does not know about a group, or about all if that is empty."""
 
 
 def current_page() -> str:
@@ -98,7 +103,7 @@ def _environment() -> Environment:
     environment.globals["dashboard"] = dashboard
     environment.globals["rejected"] = REJECTED.get
     environment.globals["visitor"] = VISITOR.get
-    environment.globals["unread_notes"] = UNREAD_NOTES.get
+    environment.globals["notes"] = NOTES.get
     environment.globals["change_kinds"] = KINDS
     environment.globals["change_kinds_of_share"] = KINDS_OF_SHARE
     return environment

@@ -17,7 +17,8 @@ from offsetlake.lake.log_ends import ends_asked_by, newest_asked
 from offsetlake.lake.runs import last_run, log_ends_source
 from offsetlake.queries.assignments import OWNER, Assignments
 from offsetlake.queries.history.decided import decided_by_portion
-from offsetlake.queries.lag_rows import NO_RECORD, lag_rows, severities, worst_first
+from offsetlake.queries.in_doubt import unknown_offsets
+from offsetlake.queries.lag_rows import NO_RECORD, lag_rows, severities, without_unknown, worst_first
 from offsetlake.queries.questions import log_partitions_like, name_or_pattern
 from offsetlake.queries.recorded_ends import RecordedEnds
 from offsetlake.queries.unread import check_read
@@ -47,7 +48,8 @@ def lag_of_partitions(
     |------------------|-------------|
     | group_id, topic, partition | the key |
     | status           | one of STATUSES, by `offsetlake.rules.lag.consumer_status` |
-    | why              | reason of the status UNKNOWN: too few commits, too few observations of the log end, or none |
+    | why              | reason of the status UNKNOWN: a record of the offset cannot be decoded; too few commits; too |
+    |                  | few observations of the log end, or none |
     | committed_offset | the newest committed offset that took effect; null if there is none |
     | end_offset       | log end offset; null if the last ingest could not learn it, see its notes |
     | lag              | end_offset minus the greater of committed_offset and start_offset; null if it is not known |
@@ -81,6 +83,7 @@ class _Lags(NamedTuple):
     current: pa.Table
     recorded: RecordedEnds
     assignments: Assignments
+    unknown: pa.Table | None
 
     @classmethod
     def open(cls, lake: Lake, now: int | None) -> Self:
@@ -89,7 +92,8 @@ class _Lags(NamedTuple):
         if run is None:
             raise _nothing_asked(lake, now)
         current = ends_asked_by(lake, run)
-        return cls(lake, run, now, current, RecordedEnds(lake, run), Assignments(lake, run, current))
+        recorded, assignments = RecordedEnds(lake, run), Assignments(lake, run, current)
+        return cls(lake, run, now, current, recorded, assignments, unknown_offsets(lake))
 
     def portions(self, pattern: str | None, topic: str | None, *, owners: bool) -> Iterator[pa.Table]:
         """Return the rows of `lag_rows` of some log partitions at a time; portions without rows are omitted."""
@@ -104,7 +108,8 @@ class _Lags(NamedTuple):
             assigned = self.assignments.of(partitions, pattern, topic, None if owners else windows.keys)
             if not (len(windows.counts) or assigned.num_rows):
                 return None
-            return lag_rows(windows, assigned, self.current, self.recorded, self.now)
+            found = lag_rows(windows, assigned, self.current, self.recorded, self.now)
+            return found if self.unknown is None else without_unknown(found, self.unknown)
 
         return filter(None, map(rows, map(_windows, portions)))  # keeps no records longer than needed
 

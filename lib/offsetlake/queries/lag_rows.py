@@ -15,7 +15,7 @@ from offsetlake.rules.lag.ends import UNKNOWN
 from offsetlake.rules.lag.windows import Windows
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.columns import taken
-from offsetlake.util.row_codes import Ints, rows_in
+from offsetlake.util.row_codes import Ints, among, rows_in
 
 NO_RECORD = -1
 """Severity of a partition with the status NO_COMMIT that has no record to read: less than that of all others."""
@@ -32,6 +32,8 @@ class _Reason(IntEnum):
     ONE_LOG_END = 3
 
 
+OFFSET_UNKNOWN = "committed offset unknown"
+"""Why a status is UNKNOWN if a record of the offset cannot be decoded."""
 _REASONS = pa.array(["log end unknown", None, "1 commit seen", "log end seen once"])
 
 
@@ -58,6 +60,19 @@ def lag_rows(
             rows = rows.append_column(name, taken(assigned[name], owners))
         parts.insert(0, rows)
     return pa.concat_tables(parts)
+
+
+def without_unknown(rows: pa.Table, unknown: pa.Table) -> pa.Table:
+    """Return rows of `lag_rows` without the lag of offsets that are unknown, which are given by KEY."""
+    chosen = pa.array(among(rows, unknown, KEY))
+    most = pc.subtract(rows["end_offset"], rows["start_offset"])
+    columns = {"severity": int(Status.UNKNOWN), "why": OFFSET_UNKNOWN, "lag_at_most": most}
+    columns |= dict.fromkeys(("lag", "lag_ms", "lag_at_least_ms", "deleted_before_read"))
+    for name, value in columns.items():
+        at, kind = rows.column_names.index(name), rows.schema.field(name).type
+        other = value if isinstance(value, pa.ChunkedArray) else pa.scalar(value, kind)
+        rows = rows.set_column(at, name, pc.if_else(chosen, other, rows[name]).cast(kind))
+    return rows
 
 
 def worst_first(rows: pa.Table, key: Sequence[str]) -> pa.Table:

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from offsetlake.errors import BadRequest, NotInLake
 from offsetlake.lake.definitions import definition
-from offsetlake.lake.files import active_files, table_schema
+from offsetlake.lake.files import table_schema
 from offsetlake.lake.history_cuts import Scope, last_cut
 from offsetlake.lake.history_files import smallest
 from offsetlake.lake.lake import Lake
@@ -22,7 +22,6 @@ from offsetlake.queries.moved import current_partition, log_partition_count
 from offsetlake.queries.similar_names import similar_group, similar_topic
 from offsetlake.queries.unread import check_read
 from offsetlake.rules import policy
-from offsetlake.rules.unresolved import sentence
 from offsetlake.util.times import MAX_TIMESTAMP_MS, to_iso
 
 STATES = (
@@ -336,30 +335,6 @@ def what_was_dropped(lake: Lake, scope: Scope) -> str:
     return (
         f"History begins{begins}: of the records before, `offsetlake maintain` has kept only those that decide the "
         "offsets and groups since ([history] keep)."
-    )
-
-
-def what_is_unknown(lake: Lake, pattern: str | None = None) -> str:
-    """Return a sentence about what quarantined records leave unknown of some groups; empty if it is nothing.
-
-    It names the newest of the records; `pattern` is a shell pattern of the groups, None for all.
-    """
-    if "unresolved_records" not in lake.tables() or not active_files(lake, "unresolved_records"):
-        return ""
-    rows = lake.query("SELECT * FROM unresolved_records ORDER BY log_offset DESC", "unresolved_records")
-    pattern = name_or_pattern(lake, pattern)
-    if pattern is not None:
-        places = pa.array(log_partitions_like(lake, pattern), pa.int32())
-        about = pa.array(policy.like(rows["group_id"], pattern))
-        whole = pc.and_(pc.equal(rows["group_id"], ""), pc.is_in(rows["log_partition"], places))
-        rows = rows.filter(pc.or_(about, whole))
-    if not rows.num_rows:
-        return ""
-    count = "1 record" if rows.num_rows == 1 else f"{rows.num_rows:,} records, the newest first"
-    why = sentence(rows.slice(0, 1).to_pylist()[0])
-    return (
-        f"Some offsets or groups are unknown, and nothing is decided about them: {why} ({count}: table "
-        "unresolved_records)."
     )
 
 

@@ -9,6 +9,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import newest_asked
 from offsetlake.lake.upkeep import sizes
 from offsetlake.queries.audits import has_history
+from offsetlake.queries.in_doubt import what_is_unknown
 from offsetlake.queries.questions import what_was_dropped
 from offsetlake.queries.unread import unread
 from offsetlake.report import attention, commits, lag_and_expiry, numbers, share_groups, state
@@ -129,6 +130,8 @@ def _introduction(scope: Scope) -> Iterator[str]:
     if dropped := what_was_dropped(scope.lake, "history"):
         yield dropped
     yield from unread(scope.lake).notes()
+    if unknown := what_is_unknown(scope.lake, scope.pattern):
+        yield unknown
     if scope.pattern is not None:
         yield (
             f"Limited to groups that match {scope.pattern}, except for the sections on quarantine, runs, tables and "

@@ -16,7 +16,8 @@ from offsetlake.lake.history_cuts import Scope
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.runs import last_run
 from offsetlake.log.address import CLUSTER_SCHEME, LogAddress
-from offsetlake.queries.questions import newest_instant, what_is_unknown, what_was_dropped
+from offsetlake.queries.in_doubt import what_is_unknown
+from offsetlake.queries.questions import newest_instant, what_was_dropped
 from offsetlake.queries.unread import unread
 from offsetlake.util.times import is_plain, is_relative, now_ms, to_iso, to_ms
 

@@ -55,16 +55,22 @@ def repair(lake: Lake, log: LogAddress, now: int, say: Callable[[str], None], no
 
 
 def plan_repair(lake: Lake, now: int) -> pa.Table:
-    """Plan to write the effective value of each offset in an incomplete commit again; rows of `alterations`."""
+    """Plan to write the effective value of each offset in an incomplete commit again; rows of `alterations`.
+
+    Offsets that a quarantined record leaves unknown have a reason.
+    """
     parts = lake.query(_PARTS, "pending_offsets")
     evidence = pa.array(_evidence(parts), pa.string())
     newest = latest(parts.append_column("evidence", evidence))
     places = dict(zip(newest["group_id"].to_pylist(), newest["log_partition"].to_pylist(), strict=True))
     if not places:
         return rows_of("alterations", {"run_id": 0, "outcome": "planned", "strategy": JOB, "commit_timestamp": 0}, 0)
-    stored = select_groups(lake, places).rows("offsets", (*OFFSET, "topic_id"))
+    groups = select_groups(lake, places)
+    stored = groups.rows("offsets", (*OFFSET, "topic_id"))
     rows = rows_in(newest, stored, KEY)
     effective = {name: taken(stored[name], rows) for name in (*VALUES, "topic_id", "commit_timestamp", "log_offset")}
+    position = {"log_partition": newest["log_partition"], "log_offset": effective["log_offset"]}
+    unknown = groups.unknown_offsets(pa.table({name: newest[name] for name in KEY} | position))
     columns = {
         **{name: newest[name] for name in (*KEY, "log_partition", "evidence")},
         **{name: effective[name] for name in (*VALUES, "topic_id")},
@@ -76,6 +82,7 @@ def plan_repair(lake: Lake, now: int) -> pa.Table:
         "previous_leader_epoch": effective["leader_epoch"],
         "previous_metadata": effective["metadata"],
         "commit_timestamp": pc.fill_null(effective["commit_timestamp"], now),
+        "reason": pa.array(map(unknown.get, range(newest.num_rows)), pa.string()),
     }
     return rows_of("alterations", columns, newest.num_rows)
 

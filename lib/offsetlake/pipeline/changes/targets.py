@@ -188,12 +188,14 @@ def _why_impossible(group_id: str, topic: str, offset: int | None) -> str | None
 
 
 def from_group(groups: GroupSelection, source: str, group_id: str) -> pa.Table:
-    """Return the offsets of another group."""
+    """Return the offsets of another group; those that a quarantined record leaves unknown are refused."""
     rows = groups.rows("offsets", OFFSET)
     rows = rows.filter(pc.equal(rows["group_id"], source))
     if not rows.num_rows:
         raise BadRequest(f"Group {source!r} has no offsets to copy.")
-    return _wanted(rows, group_id=pa.array([group_id] * rows.num_rows, pa.string()))
+    unknown = groups.unknown_offsets(rows)
+    reason = pa.array(map(unknown.get, range(rows.num_rows)), pa.string())
+    return _wanted(rows, group_id=pa.array([group_id] * rows.num_rows, pa.string()), reason=reason)
 
 
 def from_history(rows: pa.Table) -> pa.Table:

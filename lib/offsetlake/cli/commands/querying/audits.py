@@ -77,6 +77,7 @@ def _query(context: CommandContext, view: str, group: str | None, topic: str | N
         write_note("The query read all groups: it is faster with --group PATTERN.")
     context.write(rows, _importance(all_views()[view], rows.column_names))
     context.note_dropped(lake)
+    context.note_unknown(lake, group)
 
 
 @command(
@@ -101,6 +102,7 @@ def diff(
         rows = query_diff(lake, *instants, group, topic, context.max_rows, progress.advance)
     context.note_future(lake, *instants)
     context.write(rows)
+    context.note_unknown(lake, group)
 
 
 @command(

@@ -26,6 +26,7 @@ from offsetlake.lake.sql.engine import limited_memory
 from offsetlake.location.locate import locate
 from offsetlake.queries.lag import behind, lag_of_groups, lag_of_partitions, recorded_before, shown_status
 from offsetlake.queries.lag_over_time import lag_over_time
+from offsetlake.queries.lag_rows import OFFSET_UNKNOWN
 from offsetlake.queries.standby import standby_lag
 
 # The columns of tables for people, each with its importance (`offsetlake.cli.tables.Column`).
@@ -106,6 +107,7 @@ def lag(
             raise BadRequest("--over-time requires --group, and cannot be combined with options other than --limit.")
         context.write(lag_over_time(lake, group))
         context.note_dropped(lake)
+        context.note_unknown(lake, group)
         return
     if standby is not None:
         if partitions or (topic, status, now) != (None, None, None):
@@ -122,6 +124,7 @@ def lag(
         shown = pa.array(shown_status(rows), pa.string())
         rows = rows.set_column(rows.column_names.index("status"), "status", shown)
     context.write(rows, _PARTITIONS_SHOWN if partitions else _GROUPS_SHOWN)
+    context.note_unknown(lake, group)
 
 
 def _by_partition(lake: Lake, group: str | None, topic: str | None, now: int | None, *, owners: bool) -> pa.Table:
@@ -132,13 +135,14 @@ def _by_partition(lake: Lake, group: str | None, topic: str | None, now: int | N
     if now is None and (sentence := recorded_before(lake)):
         write_note(sentence)
     reasons = {
+        "their committed offsets are unknown, because records cannot be decoded": pc.equal(rows["why"], OFFSET_UNKNOWN),
         "the last cycle did not read their log end offsets": pc.is_null(rows["end_offset"]),
         "they have no committed offset": pc.equal(rows["status"], "NO_COMMIT"),
         "their committed offsets are beyond the log end": pc.equal(rows["status"], "BEYOND_END"),
     }
     unknown = pc.is_null(rows["lag"])
     for reason, chosen in reasons.items():
-        if count := pc.sum(pc.and_(unknown, chosen)).as_py():
+        if count := pc.sum(pc.and_(unknown, pc.fill_null(chosen, fill_value=False))).as_py():
             write_note(f"The lag of {count:,} of {rows.num_rows:,} partitions is unknown: {reason}.")
-        unknown = pc.and_not(unknown, chosen)
+        unknown = pc.and_not(unknown, pc.fill_null(chosen, fill_value=False))
     return rows

@@ -7,10 +7,11 @@ import typer
 
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.options import LAKE_AND_LOG, QUESTIONS, command
-from offsetlake.cli.output import write_line
+from offsetlake.cli.output import write_line, write_note
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.compact.snapshot import read_snapshot
 from offsetlake.pipeline.snapshot_files import export
+from offsetlake.queries.in_doubt import sentence_about
 from offsetlake.util.amounts import counted
 
 
@@ -39,4 +40,6 @@ def snapshot(
     read = read_snapshot(lake, context.log)
     rows = read.tables[table]
     export(rows, read.ends, file)
+    if note := sentence_about(read.tables["unresolved_records"].sort_by([("log_offset", "descending")])):
+        write_note(note)
     write_line(f"Wrote {counted(rows.num_rows, 'row')} of {table} to {file}")
