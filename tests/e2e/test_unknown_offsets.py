@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from e2e.test_quarantined_records import QuarantineLog, commit, metadata, unread
+from e2e.test_quarantined_records import NEWER, QuarantineLog, commit, metadata, unread
+from offsetlake.kafka.records.coordinator_records import OFFSETS_TOPIC
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.changes.give_back import committed_offsets
 from offsetlake.pipeline.changes.repair import plan_repair
@@ -17,7 +18,8 @@ from support.command_line import Run
 from support.console.served import Page, get, served
 from support.e2e.in_process import InProcess
 from support.e2e.parts_log import TIME
-from support.oracle.encoders import group_log_partition, group_metadata_key, offset_key
+from support.oracle.encoders import group_log_partition, group_metadata_key, offset_key, offset_value
+from support.oracle.log_writer import Batch, Record, batch_bytes
 from support.queries.lakes import end, small_lake
 
 GROUP, UNKNOWN, NEW, FINE = [f"g{number}" for number in range(999) if group_log_partition(f"g{number}", 50) == 0][:4]
@@ -165,3 +167,41 @@ def test_lag_of_an_unknown_offset_is_unknown(tmp_path: Path, run: Run) -> None:
     _, out, _ = run("lag", "--format", "json", "--lake", str(tmp_path / "lake"))
     (group,) = map(json.loads, out.splitlines())
     assert (group["lag"], group["lag_unknown"], group["lag_at_most"]) == (5, 1, 15)
+
+
+def test_records_that_a_later_version_decodes_are_named(tmp_path: Path, run: Run) -> None:
+    """In the lake of an earlier version, a record and a batch that are decoded today, and others."""
+    topic, value = OFFSETS_TOPIC, offset_value(3, 5, commit_timestamp=TIME)
+    batch = batch_bytes(Batch(records=(Record(30, TIME, offset_key("b", "t", 0), value),)))
+    quarantined: list[dict[str, Any]] = [
+        {"log_offset": 10, "key_bytes": offset_key("a", "t", 0), "value_bytes": value, "log_timestamp": TIME},
+        {"log_offset": 11, "key_bytes": offset_key("a", "t", 1), "value_bytes": NEWER, "log_timestamp": TIME},
+        {"log_offset": 30, "key_bytes": None, "value_bytes": batch, "log_timestamp": None},
+        {"log_offset": 40, "key_bytes": offset_key("c", "t", 0), "value_bytes": value, "log_timestamp": TIME},
+    ]
+    superseding = {
+        "group_id": "c",
+        "topic": "t",
+        "partition": 0,
+        "committed_offset": 1,
+        "metadata": "",
+        "log_offset": 41,
+    }
+    where = {"topic": topic, "partition": 0}
+    ingested = {
+        "run_id": 1, "job": "ingest", "started_at": 1, "finished_at": 2, "gaps": [],
+        "ranges": [where | {"start": 0, "end": 50}], "positions": [where | {"position": 50, "tail_checksum": None}],
+    }  # fmt: skip
+    small_lake(
+        tmp_path / "lake",
+        quarantine=[row | {"reason": "r", "is_control": False, "log_topic": topic} for row in quarantined],
+        offset_commits=[
+            superseding | {"kind": "commit", "commit_timestamp": 0, "value_version": 3, "log_timestamp": 9}
+        ],
+        runs=[ingested],
+    )
+    compact(InProcess, Lake.create(tmp_path / "lake"), lambda _: None)  # type: ignore[arg-type]
+    code, _, err = run("check", "--suite", "after_compact", "--lake", str(tmp_path / "lake"))
+    assert code == 0, err
+    assert "This version of offsetlake can decode 2 of these records" in err
+    assert "read the log into a new one, with `offsetlake run --lake DIR`" in err

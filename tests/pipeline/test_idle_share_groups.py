@@ -80,6 +80,23 @@ def update(lake: Path, log_partition: int, timestamp: int) -> None:
     small_lake(lake, share_partitions=[row | {"updated_timestamp": timestamp}])
 
 
+@pytest.mark.parametrize(
+    ("unresolved", "left"),
+    [
+        ({"scope": "share_partition", "group_id": "unread", "topic_id": "x", "partition": 0}, {"read"}),
+        ({"scope": "share_partition", "group_id": "read", "topic_id": "x", "partition": 0}, {"unread"}),
+        ({"scope": "log_partition", "group_id": ""}, set()),
+    ],
+)
+def test_share_groups_with_a_state_that_cannot_be_decoded_are_kept(
+    unresolved: dict[str, Any], left: set[str], lake: Lake
+) -> None:
+    where = {"log_topic": "__share_group_state", "log_partition": 7, "log_offset": 9, "reason": "version 9 is unknown"}
+    small_lake(Path(str(lake.location)), unresolved_records=[unresolved | where])
+    evaluated(Lake.open(lake.location), 100 + IDLE)
+    assert {*decisions(Lake.open(lake.location))} == left
+
+
 def test_idle_share_groups_are_planned_when_their_time_is_over(lake: Lake) -> None:
     assert evaluated(lake, 49 + IDLE).counts["share_idle"] == 0
     assert evaluated(lake, 50 + IDLE).counts["planned"] == 1, "the evaluation is repeated at the next change"

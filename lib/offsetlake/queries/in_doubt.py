@@ -1,8 +1,13 @@
 """What quarantined records leave unknown in answers: the offsets, and a sentence about them."""
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offsetlake.errors import UndecodableRecord
+from offsetlake.kafka.batches.reader import read_batches
+from offsetlake.kafka.records.coordinator_records import decode_record
 from offsetlake.lake.files import active_files
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import quoted
@@ -14,6 +19,13 @@ from offsetlake.rules.unresolved import Unresolved, sentence
 TABLE = "unresolved_records"
 _ROWS = f"SELECT * FROM {TABLE} ORDER BY log_offset DESC"  # noqa: S608
 _NAMED = f'SELECT group_id, topic, "partition" FROM {TABLE} WHERE scope = {quoted("offset")}'  # noqa: S608
+
+_UNRESOLVED = f"""
+SELECT log_topic, log_timestamp, key_bytes, value_bytes FROM quarantine
+WHERE NOT coalesce(is_control, false) AND EXISTS (
+  SELECT 1 FROM {TABLE} AS unresolved WHERE unresolved.log_topic = quarantine.log_topic
+  AND unresolved.log_partition = quarantine.log_partition AND unresolved.log_offset = quarantine.log_offset)
+"""  # noqa: S608
 
 
 def unresolved_rows(lake: Lake) -> pa.Table | None:
@@ -49,7 +61,33 @@ def what_is_unknown(lake: Lake, pattern: str | None = None) -> str:
         about = pa.array(policy.like(rows["group_id"], pattern))
         whole = pc.and_(pc.equal(rows["group_id"], ""), pc.is_in(rows["log_partition"], places))
         rows = rows.filter(pc.or_(about, whole))
-    return "" if rows is None else sentence_about(rows)
+    if rows is None or not rows.num_rows:
+        return ""
+    return sentence_about(rows) + _about_decodable(lake)
+
+
+def _about_decodable(lake: Lake) -> str:
+    """Return a sentence about unresolved records that this version decodes, after a blank; empty if there are none."""
+    count = sum(map(_can_be_decoded, lake.query(_UNRESOLVED, TABLE, "quarantine").to_pylist()))
+    if not count:
+        return ""
+    return (
+        f" This version of offsetlake can decode {count:,} of these records, which an earlier version has put into "
+        "quarantine. They are not decoded again in this lake: read the log into a new one, with `offsetlake run --lake "
+        "DIR`."
+    )
+
+
+def _can_be_decoded(row: dict[str, Any]) -> bool:
+    """Return whether this version decodes a row of `quarantine`: a record, or the bytes of a batch."""
+    if row["key_bytes"] is None and row["log_timestamp"] is None:
+        records, corrupt = read_batches(row["value_bytes"] or b"")
+        return bool(len(records)) and not corrupt
+    try:
+        decode_record(row["log_topic"], row["key_bytes"], row["value_bytes"])
+    except UndecodableRecord:
+        return False
+    return True
 
 
 def sentence_about(rows: pa.Table) -> str:

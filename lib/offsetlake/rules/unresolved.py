@@ -220,7 +220,7 @@ def sentence(row: Row) -> str:
     scope = row["scope"]
     return (
         f"{what} at {where} could not be decoded ({row['reason']}), so {_CONSEQUENCES[scope].format_map(row)}: "
-        f"{_REMEDIES[scope]}, or update offsetlake if a later version can decode it"
+        f"{_REMEDIES[scope]}, or read the log into a new lake with a version of offsetlake that can decode it"
     )
 
 
