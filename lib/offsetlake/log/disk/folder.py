@@ -142,7 +142,7 @@ def readable(path: Path) -> Iterator[None]:
 def map_segment(path: Path) -> Bytes:
     """Return the bytes of a segment, which are mapped into memory; raise LogUnavailable if it cannot be read."""
     with readable(path):
-        return np.asarray(np.memmap(path, np.uint8, "r")) if path.stat().st_size else np.empty(0, np.uint8)
+        return np.asarray(np.memmap(path, np.uint8, "r")) if path.stat().st_size else np.frombuffer(b"", np.uint8)
 
 
 def ends_of(folder: Path, topic: str, partitions: int) -> dict[int, int]:
