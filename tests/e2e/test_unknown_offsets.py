@@ -12,8 +12,10 @@ from offsetlake.kafka.records.coordinator_records import OFFSETS_TOPIC
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.changes.give_back import committed_offsets
 from offsetlake.pipeline.changes.repair import plan_repair
+from offsetlake.pipeline.changes.reset import as_of
 from offsetlake.pipeline.changes.translation.translate import source_offsets
 from offsetlake.pipeline.compact.job import compact
+from offsetlake.queries.history.before import LogPosition
 from support.command_line import Run
 from support.console.served import Page, get, served
 from support.e2e.in_process import InProcess
@@ -97,6 +99,40 @@ def test_repair_does_not_write_an_older_value(log: QuarantineLog) -> None:
     (row,) = plan_repair(log.lake, 0).to_pylist()
     assert (row["group_id"], row["partition"]) == (GROUP, 0)
     assert T0.format(GROUP) in row["reason"]
+
+
+def test_offsets_of_the_past_that_are_unknown_are_not_restored(tmp_path: Path, run: Run) -> None:
+    """The record that cannot be decoded was replaced later, so the offset is known now, but was not in between."""
+    log = QuarantineLog(tmp_path)
+    log.batch(commit(0, 5, GROUP), unread(offset_key(GROUP, "t", 0)), commit(0, 60, GROUP))
+    log.batch(commit(1, 6, GROUP), unread(offset_key(GROUP, "t", 1)), commit(1, None, GROUP))
+    log.batch(commit(2, 7, GROUP), commit(2, 8, GROUP))
+    log.cycle()
+    options = ["--lake", str(log.lake.location), "--log", str(log.folder / "log"), "--format", "json"]
+
+    def planned(*command: str) -> dict[int, tuple[str, str | None]]:
+        _, out, _ = run(*command, *options)
+        rows = map(json.loads, out.splitlines())
+        return {row["partition"]: (row["outcome"], row["reason"]) for row in rows}
+
+    assert planned("restore", GROUP, "--as-of", str(TIME), "--topic", "t:0") == {0: ("planned", None)}
+    outcome, reason = planned("restore", GROUP, "--as-of", str(TIME + 1), "--topic", "t:0")[0]
+    assert (outcome, "a record at log offset 1 of" in str(reason)) == ("refused", True)
+    assert "the offset at that time is unknown" in str(reason)
+    assert planned("restore", GROUP, "--as-of", str(TIME + 2), "--topic", "t:0")[0][0] == "unchanged"
+    for position, expected in ((1, "planned"), (2, "refused")):
+        before = as_of(log.lake, {GROUP: 0}, LogPosition(0, position), {"t": [0]}, 0).to_pylist()
+        assert ["refused" if row["reason"] else row["outcome"] for row in before] == [expected]
+    assert planned("undelete", GROUP)[1][0] == "refused"
+    then = {row["partition"]: row["unknown"] for row in source_offsets(log.lake, GROUP, TIME + 6).to_pylist()}
+    assert [then[0], then[2]] == [None, None]
+    (unknown,) = (row["unknown"] for row in source_offsets(log.lake, GROUP, TIME + 1).to_pylist())
+    assert "the offset at that time is unknown" in unknown
+    arguments = ["--group", GROUP, "--topic", "t", "--partition"]
+    code, _, err = run("history", *arguments, "0", "--lake", str(log.lake.location))
+    assert (code, "The history lacks 1 record of it (0:1): they cannot be decoded" in err) == (0, True)
+    code, _, err = run("history", *arguments, "2", "--lake", str(log.lake.location))
+    assert (code, "The history lacks" in err) == (0, False)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from offsetlake.pipeline.changes.live import Live
 from offsetlake.queries.history.as_of import offsets_as_of
 from offsetlake.queries.history.before import LogPosition, offsets_before
 from offsetlake.queries.history.deleted import deleted_offsets, done_by, groups_in_history
+from offsetlake.queries.history.in_doubt import unknown_then
 from offsetlake.rules import strategies
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.row_codes import rows_in
@@ -61,7 +62,7 @@ def as_of(
     later = stored.filter(pa.array(rows_in(stored, then, KEY) < 0))
     wanted = pa.concat_tables(
         [
-            targets.from_history(then),
+            targets.from_history(then, unknown_then(lake, then, moment)),
             targets.unchanged(later, "the group had no offset at that time: it does not change"),
         ]
     )
@@ -83,7 +84,8 @@ def _offsets_at(lake: Lake, moment: int | LogPosition, group_id: str, log_partit
 def undelete(lake: Lake, pattern: str, topic: str | None, now: int) -> pa.Table:
     """Plan to restore the last offsets of groups that were deleted or expired."""
     places = groups_in_history(lake, pattern)
-    wanted = targets.from_history(deleted_offsets(lake, [*places], topic))
+    deleted = deleted_offsets(lake, [*places], topic)
+    wanted = targets.from_history(deleted, unknown_then(lake, deleted, None))
     return plan_alterations(select_groups(lake, places), wanted, Strategy("undelete"), now)
 
 

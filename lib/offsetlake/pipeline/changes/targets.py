@@ -198,9 +198,10 @@ def from_group(groups: GroupSelection, source: str, group_id: str) -> pa.Table:
     return _wanted(rows, group_id=pa.array([group_id] * rows.num_rows, pa.string()), reason=reason)
 
 
-def from_history(rows: pa.Table) -> pa.Table:
-    """Return offsets from rows of history with the columns of `offsets`."""
-    return _wanted(rows.select([*KEY, *VALUES]))
+def from_history(rows: pa.Table, unknown: Mapping[int, str]) -> pa.Table:
+    """Return offsets from rows of history with the columns of `offsets`; `unknown` has a reason for refused rows."""
+    reason = pa.array(map(unknown.get, range(rows.num_rows)), pa.string())
+    return _wanted(rows.select([*KEY, *VALUES]), reason=reason)
 
 
 def unchanged(rows: pa.Table, note: str) -> pa.Table:

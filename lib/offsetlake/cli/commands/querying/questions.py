@@ -30,6 +30,7 @@ from offsetlake.lake.sql.views import views
 from offsetlake.queries import questions
 from offsetlake.queries.exploring.commits import Filters
 from offsetlake.queries.history.as_of import groups_as_of, offsets_as_of
+from offsetlake.queries.history.in_doubt import note_about_history
 from offsetlake.util.times import about, duration_ms, to_duration
 
 # The columns of tables for people, in their order, each with its importance (`offsetlake.cli.tables.Column`).
@@ -172,6 +173,8 @@ def history(
     filters = Filters(event or "", who or "", *period)
     rows = questions.history(lake, group, topic, partition, context.max_rows, choose=filters.chosen)
     context.write(rows, _HISTORY_SHOWN)
+    if note := note_about_history(lake, group, topic, partition, questions.log_partitions_of(lake, [group])):
+        output.write_note(note)
     context.note_dropped(lake)
     context.note_unknown(lake, group)
 

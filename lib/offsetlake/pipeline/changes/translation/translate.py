@@ -20,6 +20,7 @@ from offsetlake.pipeline.changes.translation import mirror_topics
 from offsetlake.pipeline.changes.translation.record_search import Wanted, search_records
 from offsetlake.queries.history.as_of import offsets_as_of
 from offsetlake.queries.history.deleted import groups_in_history
+from offsetlake.queries.history.in_doubt import unknown_then
 from offsetlake.rules.reduction import KEY
 from offsetlake.rules.translation import NONE, Bounds, Translated, by_checkpoints, by_syncs
 from offsetlake.util.row_codes import Ints
@@ -69,6 +70,7 @@ def source_offsets(lake: Lake, pattern: str, as_of_ms: int | None = None) -> pa.
         names = pa.array([*groups_in_history(lake, pattern)], pa.string())
         rows = offsets_as_of(lake, as_of_ms, names[0].as_py() if len(names) == 1 else None)
         rows = rows.filter(pc.is_in(rows["group_id"].cast(pa.string()), value_set=names))
+        unknown = unknown_then(lake, rows, as_of_ms)
     if not rows.num_rows:
         raise BadRequest(f"No group like {pattern!r} has an offset in the lake {lake.location}.")
     reasons = pa.array(map(unknown.get, range(rows.num_rows)), pa.string())
