@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from offsetlake.lake.lake import Lake
+from offsetlake.queries.exploring import step
 from offsetlake.queries.exploring.changes import Row, classified, rows_of
 from offsetlake.queries.exploring.commits import Filters, commits_page
 from offsetlake.queries.exploring.keys import Key
@@ -117,6 +118,9 @@ def test_resets_in_history_are_those_of_the_view_changes(tmp_path: Path, seed: i
         place for place in resets if events[place] != "reset_back"
     }
     assert {events[place] for place in resets} == {"reset", "reset_back"}
+    known = classified(lake, KEY, key_steps(lake, KEY))
+    shown = step._records(lake, KEY, 0, sorted(events), known)  # as on the page of a step
+    assert {place: row["event"] for place, row in shown.items()} == events
     forward = Filters(event="reset")
     assert {row["event"] for row in commits_page(lake, KEY, "", forward, 9)[0].to_pylist()} == {"reset"}
 

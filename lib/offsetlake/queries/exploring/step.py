@@ -10,11 +10,12 @@ import pyarrow.compute as pc
 
 from offsetlake.errors import NotInLake
 from offsetlake.lake.lake import Lake
-from offsetlake.queries.exploring.changes import Changes, classified, rows_of
+from offsetlake.queries.exploring.changes import KINDS, Changes, classified, rows_of
 from offsetlake.queries.exploring.group_state import group_before
 from offsetlake.queries.exploring.keys import Key
 from offsetlake.queries.exploring.steps import NONE, Column, Steps, key_steps
-from offsetlake.queries.questions import check_committed, history
+from offsetlake.queries.history.key_history import DETAILS
+from offsetlake.queries.questions import check_committed, key_history
 
 Row = Mapping[str, Any]
 
@@ -70,7 +71,7 @@ def step(
     if index is not None:
         (change,) = rows_of(key, found.at(np.array([index])))
         around = _around(every, index)
-    rows = _records(lake, key, log_partition, sorted({*around.values(), log_offset}))
+    rows = _records(lake, key, log_partition, sorted({*around.values(), log_offset}), found)
     if log_offset not in rows:
         check_committed(lake, group_id, topic, partition)
         raise NotInLake(
@@ -96,12 +97,22 @@ def _around(steps: Steps[Column], index: int) -> dict[str, int]:
     return {name: int(log_offset) for name, log_offset in around.items() if log_offset != NONE}
 
 
-def _records(lake: Lake, key: Key, log_partition: int, numbers: Sequence[int]) -> dict[int | None, Row]:
+def _records(
+    lake: Lake, key: Key, log_partition: int, numbers: Sequence[int], changes: Changes[Column]
+) -> dict[int | None, Row]:
     """Return rows of `questions.history` by log offset; only that of the first record lacks what was before it."""
     span = f"log_partition = {log_partition} AND log_offset BETWEEN {min(numbers)} AND {max(numbers)}"
-    rows = history(lake, key.group_id, key.topic or "", key.partition or 0, records=span)
-    chosen = rows.filter(pc.is_in(rows["log_offset"], pa.array(numbers)))
-    return {row["log_offset"]: row for row in chosen.to_pylist()}
+    source = key_history(lake, key.group_id, key.topic or "", key.partition or 0)
+    rows, _ = source.described(source.records(span, DETAILS), with_resets=False)
+    chosen = source.completed(rows.filter(pc.is_in(rows["log_offset"], pa.array(numbers))))
+    return {row["log_offset"]: {**row, "event": _event(row, changes)} for row in chosen.to_pylist()}
+
+
+def _event(row: Row, changes: Changes[Column]) -> str:
+    """Return the event of a row, of which it is not known yet whether it is a reset."""
+    index = changes.steps.index(row["log_partition"], row["log_offset"]) if row["event"] == "commit" else None
+    is_reset = index is not None and KINDS[changes.at(np.array([index])).kinds[0]] == "reset"
+    return "reset" if is_reset else str(row["event"])
 
 
 def _caught_up(steps: Steps[Column], index: int) -> Row | None:

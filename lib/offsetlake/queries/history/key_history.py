@@ -85,8 +85,10 @@ class KeyHistory:
         known = partition in self.partitions
         return self.partitions[self.partitions.index(partition) + 1 :] if known else []
 
-    def described(self, records: pa.Table) -> tuple[pa.Table, int]:
+    def described(self, records: pa.Table, *, with_resets: bool = True) -> tuple[pa.Table, int]:
         """Return the rows of `questions.history` about some records, without difference and author; and a number.
+
+        The event `reset` requires the records of the group; without `with_resets`, it is `commit`.
 
         The previous_offset is by these records. The number is that of the rows for which it is certain: those after a
         record that had taken effect, which are the first ones in their log partition.
@@ -99,11 +101,9 @@ class KeyHistory:
         value = records["committed_offset"]
         previous_value = taken(value, previous)
         is_lower = pc.fill_null(pc.less(value, previous_value), fill_value=False).to_numpy() & (outcome <= _COMMITTED)
-        events = [
-            is_tombstone,
-            is_lower,
-            (applied != _NEVER) & self._are_resets(records, (previous >= 0) & previous_value.is_null().to_numpy()),
-        ]
+        was_deleted = (previous >= 0) & previous_value.is_null().to_numpy()
+        is_reset = self._are_resets(records, was_deleted) if with_resets else np.zeros(len(position), np.bool_)
+        events = [is_tombstone, is_lower, (applied != _NEVER) & is_reset]
         columns = dict(zip(records.column_names, records.columns, strict=True)) | {
             "event": _named(
                 np.select(events, [_TOMBSTONE, _RESET_BACK, _RESET], _COMMIT).astype(np.int8), pa.array(EVENTS)
