@@ -13,8 +13,12 @@ from offsetlake.log.positions import OFFSETS_TOPIC, SHARE_STATE_TOPIC, LogPartit
 from offsetlake.log.writer.appender import Appender
 from offsetlake.serve.apis.api_dispatcher import ApiDispatcher, Coordinators
 from offsetlake.serve.apis.cluster_apis import ClusterApis
+from offsetlake.serve.apis.log_dirs import LogDirs
 from offsetlake.serve.apis.log_reads import LogReads
+from offsetlake.serve.apis.node_apis import NodeApis
+from offsetlake.serve.apis.node_configs import NodeConfigs
 from offsetlake.serve.apis.offset_fetch import OffsetFetch
+from offsetlake.serve.apis.partition_requests import PartitionRequests
 from offsetlake.serve.apis.stored_offset_fetch import StoredOffsetFetch
 from offsetlake.serve.front.forwarding import Forwarding
 from offsetlake.serve.front.leadership import Leadership
@@ -37,6 +41,7 @@ from offsetlake.serve.storage.mapped_snapshot import MappedSnapshot
 from offsetlake.serve.storage.offset_store import LOG_STORE
 from offsetlake.serve.storage.store import Store
 from offsetlake.serve.transactions.coordinator import Transactions
+from offsetlake.serve.transactions.descriptions import TransactionDescriptions
 from offsetlake.serve.transactions.log import TransactionLog
 from offsetlake.serve.writes.deleted_topics import DeletedTopics
 from offsetlake.serve.writes.deletions import Deletions
@@ -120,17 +125,29 @@ class ServerComponents:
         deletions = None if joined is None else DeletedTopics(joined, self.store, self.writes, self.log_partition)
         self.deleted_topics = deletions
         self._log_uuid = uuid.uuid5(uuid.NAMESPACE_URL, folder.resolve().as_uri())
+        cluster_apis = ClusterApis(self.store, self.topics, self.reads, self.cluster_id)
         self.dispatcher = ApiDispatcher(
             self.store,
             self.topics,
             self.writes,
             self.commits,
             Coordinators(self.transactions, self.membership, self.share_states, self.share_partitions, self.deletions),
-            ClusterApis(self.store, self.topics, self.reads, self.cluster_id),
+            cluster_apis,
+            self._node_apis(cluster_apis),
             self.forwarding,
         )
         self.share = self._share_listener(loop)
         self.traffic = None if settings.http is None else Traffic()
+
+    def _node_apis(self, cluster_apis: ClusterApis) -> NodeApis:
+        """Return the handlers of requests about this process as a node."""
+        settings, leadership = self.settings, self.leadership
+        return NodeApis(
+            NodeConfigs(settings, self.security, self.topics, cluster_apis, self.forwarding),
+            LogDirs(Path(settings.log), cordoned=leadership is not None),
+            PartitionRequests(self.topics, self.reads, (lambda _: 0) if leadership is None else leadership.epoch),
+            TransactionDescriptions(self.store, self.transactions, coordinates=leadership is None),
+        )
 
     def _share_listener(self, loop: asyncio.AbstractEventLoop) -> ShareListener | None:
         if self.cluster is None or self.settings.share is None:

@@ -152,6 +152,7 @@ class Server:
             await self._broker.start()
             if self._components.forwarding is not None:
                 await self._components.forwarding.load()
+                self._watch_tasks.append(self._watched(self._components.forwarding.run()))
         self._components.load(snapshot, ends)
         watches = (self._components.transactions.watch(), self._components.writes.watch())
         self._watch_tasks += [asyncio.create_task(watch) for watch in watches]

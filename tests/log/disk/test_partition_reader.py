@@ -43,6 +43,20 @@ def folder_of(log: Path) -> Path:
     return log / str(PARTITION)
 
 
+def began(batches: list[Batch]) -> dict[int, tuple[int, int, int]]:
+    """Return for each producer with an open transaction its epoch, the first offset and the time of the last batch."""
+    found: dict[int, tuple[int, int, int]] = {}
+    for each in batches:
+        if each.is_control:
+            found.pop(each.producer_id, None)
+        elif each.is_transactional:
+            first = found[each.producer_id][1] if each.producer_id in found else each.first
+            time = max((record.timestamp for record in each.records), default=-1)
+            times = (each.append_timestamp, each.max_timestamp, time)
+            found[each.producer_id] = each.producer_epoch, first, next(row for row in times if row is not None)
+    return found
+
+
 def transactions(batches: list[Batch]) -> tuple[int, list[tuple[int, int, int]]]:
     """The last stable offset behind these batches, and what was aborted: producer, first and last log offset."""
     began: dict[int, int] = {}
@@ -97,6 +111,10 @@ def test_transactions_as_the_log_grows(tmp_path: Path, seed: int) -> None:
         stable, aborted = transactions(batches[:number])
         assert reader.end == last.last + 1
         assert reader.stable_end(committed=True) == stable
+        opened = {
+            row.producer_id: (row.producer_epoch, row.first, row.last_timestamp) for row in reader.open_transactions()
+        }
+        assert opened == began(batches[:number])
         for first, behind in [*pairwise(offsets[: number + 1]), (0, reader.end), (offsets[number // 2], reader.end)]:
             found = [(of.producer_id, of.first, of.last) for of in reader.aborted(first, behind)]
             assert found == [of for of in aborted if of[2] >= first and of[1] < behind]
@@ -126,6 +144,13 @@ def test_leader_epochs(tmp_path: Path) -> None:
     reader = PartitionReader(folder_of(tmp_path))
     reader.refresh(6)
     assert (reader.start_epoch, reader.epoch) == (3, 5)
+    ends = {epoch: reader.end_of_epoch(epoch, 5) for epoch in range(-2, 8)}
+    none = (-1, -1)
+    assert ends == {
+        -2: none, -1: none, 0: (0, 0), 1: (1, 0), 2: (2, 0), 3: (3, 3), 4: (3, 3), 5: (5, 6), 6: none, 7: none,
+    }  # fmt: skip
+    later = {epoch: reader.end_of_epoch(epoch, 7) for epoch in range(5, 9)}
+    assert later == {5: (5, 6), 6: (5, 6), 7: (7, 6), 8: none}, "the leader has written nothing in its epoch"
 
 
 def test_missing_partition_is_empty(tmp_path: Path) -> None:

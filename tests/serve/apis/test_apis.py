@@ -110,6 +110,21 @@ VALUES: dict[int, dict[str, Any]] = {
     apis.DESCRIBE_SHARE_GROUP_OFFSETS: {"groups": [{"group_id": ABSENT, "topics": None}]},
     apis.ALTER_SHARE_GROUP_OFFSETS: {"group_id": ABSENT, "topics": []},
     apis.DELETE_SHARE_GROUP_OFFSETS: {"group_id": ABSENT, "topics": []},
+    apis.DELETE_RECORDS: {"topics": [{"name": "orders", "partitions": [{"partition_index": 0, "offset": 1}]}]},
+    apis.DESCRIBE_CONFIGS: {
+        "resources": [{"resource_type": 4, "resource_name": "0", "configuration_keys": None}],
+        "include_synonyms": True,
+        "include_documentation": True,
+    },
+    apis.DESCRIBE_LOG_DIRS: {"topics": None},
+    apis.DESCRIBE_PRODUCERS: {"topics": [{"name": "orders", "partition_indexes": [0]}]},
+    apis.DESCRIBE_TRANSACTIONS: {"transactional_ids": [ABSENT]},
+    apis.LIST_TRANSACTIONS: {
+        "state_filters": [],
+        "producer_id_filters": [],
+        "duration_filter": -1,
+        "transactional_id_pattern": None,
+    },
     **dict.fromkeys(range(apis.INITIALIZE_SHARE_GROUP_STATE, apis.READ_SHARE_GROUP_STATE_SUMMARY + 1), _SHARE_STATE),
 }
 REFUSED = {

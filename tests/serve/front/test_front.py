@@ -173,8 +173,6 @@ def test_transactions_belong_to_the_cluster(front: Serving) -> None:
         v3_and_below_topics=topics,
     )
     assert added["results_by_topic_v3_and_below"][0]["results_by_partition"][0]["partition_error_code"] == refused
-    features = ask(front.bootstrap, apis.API_VERSIONS, 4)
-    assert (features["finalized_features"], features["finalized_features_epoch"]) == ([], -1)
 
 
 def committed(front: Serving, topic: str | bytes, partition: int, offset: int = 7) -> int:

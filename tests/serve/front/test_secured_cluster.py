@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import trustme
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from offsetlake.serve.auth.credentials import Credentials
 from support.broker.broker import PASSWORDS, Broker
 from support.broker.workload import create_topic, simple_commit
-from support.serve.adopted import Adopted, until
+from support.serve.adopted import NODE, Adopted, until
 
 pytestmark = pytest.mark.long  # a broker of its own, whose groups are adopted
 
@@ -116,6 +116,7 @@ def test_groups_are_adopted_served_and_returned(tmp_path: Path, protocol: str, m
             assert read(client, "reads") == [*range(RECORDS)]
             commit_transaction(client, "before", 9)
             until(lambda: offset(client, "before"), 9)
+            assert own_settings(client)["node.id"].value == str(NODE)
         code, output = adopted.move("return", "--execute", *options)
         assert code == 0, output
         for group, expected in (("before", 9), ("reads", RECORDS)):
@@ -150,6 +151,13 @@ def commit_transaction(client: Mapping[str, str], group: str, offset: int) -> No
     producer.send_offsets_to_transaction(partitions, consumer.consumer_group_metadata(), SECONDS)
     producer.commit_transaction(SECONDS)
     consumer.close()
+
+
+def own_settings(client: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings of the serving process, which a client requests from it."""
+    node, admin = ConfigResource(ConfigResource.Type.BROKER, str(NODE)), AdminClient(dict(client))
+    settings: dict[str, Any] = admin.describe_configs([node])[node].result(SECONDS)
+    return settings
 
 
 def offset(client: Mapping[str, str], group: str) -> int:

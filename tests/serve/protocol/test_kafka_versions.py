@@ -10,14 +10,7 @@ from support.broker.kafka_tools import IN_FRONT_OF
 NOT_SERVED = {
     **dict.fromkeys((76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92), "share groups; `adopt` refuses if there are any"),
     **dict.fromkeys((88, 89, 93), "streams groups; `adopt` refuses if there are any"),
-    21: "DeleteRecords is sent to the leader of a partition, and __consumer_offsets is deleted by its coordinator",
-    23: "OffsetForLeaderEpoch; followers of Kafka 4 truncate by what Fetch returns (KIP-595)",
     34: "AlterReplicaLogDirs; this node has one folder",
-    35: "DescribeLogDirs",
-    41: "DescribeDelegationToken; this node accepts no tokens",
-    61: "DescribeProducers",
-    65: "DescribeTransactions is sent to the coordinator of a transaction, a broker",
-    66: "ListTransactions",
 }
 """The APIs that a node does not serve and does not state in ApiVersions: no client sends them to it."""
 

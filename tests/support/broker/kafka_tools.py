@@ -70,6 +70,11 @@ def group_command(bootstrap: str, *arguments: str) -> Said:
     return _tools().run(GROUP_COMMAND, "--bootstrap-server", bootstrap, *arguments)
 
 
+def kafka_tool(main: str, *arguments: str) -> Said:
+    """Run the tool with a main class."""
+    return _tools().run(main, *arguments)
+
+
 def dump_log_command(*arguments: str) -> Said:
     """Run kafka-dump-log."""
     return _tools().run("kafka.tools.DumpLogSegments", *arguments)

@@ -73,6 +73,7 @@ _PLAIN: dict[str, Any] = {
     "max_wait": timedelta(0), "min_bytes": 0, "response_partition_limit": 10, "partition_index": 0, "partition": 0,
     "transaction_timeout": timedelta(minutes=1), "cursor": None, "retention_time": timedelta(milliseconds=-1),
     "states_filter": ("Empty",), "types_filter": ("classic",),
+    "transactional_ids": ("unused",),  # kio does not read the start time -1 of one that was initialized
 }  # fmt: skip
 
 

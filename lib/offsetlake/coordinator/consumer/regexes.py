@@ -75,7 +75,7 @@ def update(
             out.append(records.no_regex(group.group_id, old.regex))
         if new.regex and new.regex not in subscribers:
             is_new = True
-            _compile(new.regex)
+            compiled(new.regex)
         elif new.regex in group.state.regexes or (old.regex and not new.regex):
             change = RegexChange.CHANGED_AND_EVALUATED
     if not (is_new or subscribers) or group.regexes_to_evaluate is not None:
@@ -111,7 +111,7 @@ def evaluate(evaluation: Evaluation, topics: Iterable[str]) -> Iterator[tuple[st
 def _matching(expression: str, names: Iterable[str]) -> list[str]:
     """Return the names that an expression matches as a whole; none if only another coordinator can compile it."""
     try:
-        pattern = _compile(expression)
+        pattern = compiled(expression)
     except RequestError:
         return []
     return [name for name in names if pattern.fullmatch(name)]
@@ -165,7 +165,8 @@ def _plan(step: Step, group: ConsumerGroup, evaluation: Evaluation) -> None:
     step.set_timer(TimerKind.REGEX, group.group_id, 0)
 
 
-def _compile(expression: str) -> "re2._Regexp[str]":
+def compiled(expression: str) -> "re2._Regexp[str]":
+    """Return a compiled expression; raise RequestError if it is not valid."""
     try:
         return re2.compile(expression, _OPTIONS)
     except re2.error as error:

@@ -25,6 +25,7 @@ from offsetlake.log.disk.segment_index import (
 from offsetlake.log.disk.segments import segments_of
 
 CHUNK_BYTES = 64 << 10  # whose headers are read at once
+NO_OFFSET = -1
 PAUSE_SECONDS = 0.0002  # after each chunk, so that other threads can answer requests
 
 _TRANSACTIONAL, _CONTROL = 0x10, 0x20  # attribute bits
@@ -51,6 +52,21 @@ class AbortedTransaction(NamedTuple):
     stable: int
 
 
+class OpenTransaction(NamedTuple):
+    """A transaction without a marker.
+
+    Attributes:
+        producer_id, producer_epoch: The producer.
+        first: The log offset of its first batch.
+        last_timestamp: The maximum timestamp of its last batch, in milliseconds since the epoch.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    first: int
+    last_timestamp: int
+
+
 class PartitionReader:
     """Reads the log partition in a folder; not thread-safe.
 
@@ -61,7 +77,8 @@ class PartitionReader:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._segments: list[SegmentIndex] = []
-        self._open: dict[int, int] = {}  # first log offset of each open transaction, by producer ID
+        self._open: dict[int, OpenTransaction] = {}  # by producer ID
+        self._epochs: list[tuple[int, int]] = []  # each leader epoch, with the log offset of its first batch
         self._aborted: list[AbortedTransaction] = []  # in the order of their markers
         self.end = 0
         """The log end offset of the last refresh."""
@@ -85,7 +102,26 @@ class PartitionReader:
 
     def stable_end(self, *, committed: bool) -> int:
         """Return the log end offset or, if `committed`, the last stable offset."""
-        return max(self.start, min(self._open.values(), default=self.end)) if committed else self.end
+        if not committed:
+            return self.end
+        return max(self.start, min((transaction.first for transaction in self._open.values()), default=self.end))
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """Return the transactions without a marker."""
+        return [*self._open.values()]
+
+    def end_of_epoch(self, epoch: int, current: int) -> tuple[int, int]:
+        """Return the newest leader epoch up to `epoch`, and the log offset after it (`LeaderEpochFileCache`).
+
+        Both are -1 if `epoch` is newer than the `current` epoch of the leader. If it is older than all epochs in the
+        log, it is returned with the log offset of the first batch.
+        """
+        epochs = self._epochs if current <= self.epoch else [*self._epochs, (current, self.end)]
+        if not epochs or not 0 <= epoch <= epochs[-1][0]:
+            return NO_EPOCH, NO_OFFSET
+        number = bisect_right(epochs, epoch, key=lambda known: known[0])
+        end = epochs[number][1] if number < len(epochs) else self.end
+        return (epochs[number - 1][0] if number else epoch), end
 
     def refresh(self, end: int) -> None:
         """Read the headers of batches that were appended before log offset `end`, and forget deleted segments.
@@ -204,16 +240,22 @@ class PartitionReader:
             if batch.attributes & _TRANSACTIONAL:
                 self._update_transactions(batch, data[position : position + batch.size])
             segment.add(batch)
+            if batch.epoch > self.epoch:
+                self._epochs.append((batch.epoch, batch.first))
             self.epoch = batch.epoch
             position += batch.size
         return position
 
     def _update_transactions(self, batch: BatchHeader, data: bytes) -> None:
         if not batch.attributes & _CONTROL:
-            self._open.setdefault(batch.producer_id, batch.first)
+            before = self._open.get(batch.producer_id)
+            first = batch.first if before is None else before.first
+            self._open[batch.producer_id] = OpenTransaction(
+                batch.producer_id, batch.producer_epoch, first, batch.max_timestamp
+            )
             return
         aborts = any(record.key[2:4] == _ABORT for record in records(data))
-        first = self._open.pop(batch.producer_id, None)
-        if aborts and first is not None:
-            stable = min(self._open.values(), default=batch.last + 1)
-            self._aborted.append(AbortedTransaction(batch.producer_id, first, batch.last, stable))
+        ended = self._open.pop(batch.producer_id, None)
+        if aborts and ended is not None:
+            stable = min((transaction.first for transaction in self._open.values()), default=batch.last + 1)
+            self._aborted.append(AbortedTransaction(batch.producer_id, ended.first, batch.last, stable))

@@ -18,11 +18,11 @@ from offsetlake.log.disk.segments import Segment
 INTERVAL_BYTES = 4096  # approximate distance of entries: the default of index.interval.bytes
 NO_TIMESTAMP, NO_EPOCH = -1, -1
 
-_HEADER = struct.Struct(">qiib4xhi8xqq")  # with magic 2, up to the producer ID
+_HEADER = struct.Struct(">qiib4xhi8xqqh")  # with magic 2, up to the producer epoch
 _TIMESTAMP = struct.Struct(">18xq")  # with magic 1
 _OVERHEAD, _MAGIC_AT, _MAGIC = 12, 16, 2
 _MIN_BYTES, _MIN_LEGACY_BYTES = 61, 26
-_NO_PRODUCER = -1
+_NO_PRODUCER = -1, -1
 
 
 class BatchHeader(NamedTuple):
@@ -35,7 +35,7 @@ class BatchHeader(NamedTuple):
         epoch: The epoch of the leader that wrote the batch; -1 with magic 0 and 1.
         attributes: The attribute bits; 0 with magic 0 and 1.
         max_timestamp: The maximum timestamp in milliseconds since the epoch; -1 if there is none.
-        producer_id: The producer ID; -1 if there is none.
+        producer_id, producer_epoch: The producer ID and epoch; -1 if there is none.
     """
 
     size: int
@@ -45,6 +45,7 @@ class BatchHeader(NamedTuple):
     attributes: int
     max_timestamp: int
     producer_id: int
+    producer_epoch: int
 
 
 class RecordPosition(NamedTuple):
@@ -60,16 +61,17 @@ def header(data: bytes, position: int = 0) -> BatchHeader | None:
     if len(data) - position < _MIN_BYTES:
         # A batch with magic 0 or 1 may be shorter; with magic 2, the size will be wrong.
         data, position = data[position:] + bytes(_MIN_BYTES), 0
-    first, length, epoch, magic, attributes, delta, max_timestamp, producer_id = _HEADER.unpack_from(data, position)
+    fields = _HEADER.unpack_from(data, position)
+    first, length, epoch, magic, attributes, delta, max_timestamp, *producer = fields
     size = length + _OVERHEAD
     if magic == _MAGIC:
         if size < _MIN_BYTES or delta < 0 or first < 0:
             return None
-        return BatchHeader(size, first, first + delta, epoch, attributes, max_timestamp, producer_id)
+        return BatchHeader(size, first, first + delta, epoch, attributes, max_timestamp, *producer)
     if not 0 <= magic < _MAGIC or size < _MIN_LEGACY_BYTES or first < 0:
         return None
     max_timestamp = _TIMESTAMP.unpack_from(data, position)[0] if magic else NO_TIMESTAMP
-    return BatchHeader(size, first, first, NO_EPOCH, 0, max_timestamp, _NO_PRODUCER)
+    return BatchHeader(size, first, first, NO_EPOCH, 0, max_timestamp, *_NO_PRODUCER)
 
 
 def headers(data: bytes) -> Iterator[BatchHeader]:

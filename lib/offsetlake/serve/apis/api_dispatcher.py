@@ -19,6 +19,7 @@ from offsetlake.serve.apis.front_apis import FrontApis
 from offsetlake.serve.apis.group_apis import GroupApis
 from offsetlake.serve.apis.group_list import list_groups
 from offsetlake.serve.apis.named_topics import named_topics
+from offsetlake.serve.apis.node_apis import NodeApis
 from offsetlake.serve.auth.principals import Client, RequestContext
 from offsetlake.serve.front.forwarding import Forwarding
 from offsetlake.serve.groups.classic_apis import ClassicApis
@@ -87,7 +88,7 @@ _DESTINATION_SINCE = 5  # version of ApiVersions with the node that the client m
 _Response = Values | Steps[Values]  # not written in a nested function, which would build the type for each request
 _Synchronous = Callable[[Any, RequestContext], _Response]
 _WithCallback = Callable[[Any, RequestContext, Callable[[Values | bytes], None]], Work | None]
-_Asynchronous = Callable[[Any, RequestContext], Coroutine[Any, Any, Values]]
+_Asynchronous = Callable[[Any, RequestContext], Coroutine[Any, Any, Values | bytes]]
 
 
 class Coordinators(NamedTuple):
@@ -111,6 +112,7 @@ class ApiDispatcher:
         commits: OffsetCommit,
         coordinators: Coordinators,
         cluster: ClusterApis,
+        node: NodeApis,
         forwarding: Forwarding | None = None,
     ) -> None:
         transactions, membership, _, share_partitions, deletions = coordinators
@@ -130,6 +132,7 @@ class ApiDispatcher:
             DESCRIBE_GROUPS: groups.describe_groups,
             CONSUMER_GROUP_DESCRIBE: groups.consumer_group_describe,
             SHARE_GROUP_DESCRIBE: groups.share_group_describe,
+            **node.synchronous(),
         }
         self._with_callback: dict[int, _WithCallback] = {
             DELETE_GROUPS: deletions.delete_groups,
@@ -144,6 +147,7 @@ class ApiDispatcher:
         self._asynchronous: dict[int, _Asynchronous] = {
             FETCH: cluster.reads.fetch,
             LIST_OFFSETS: cluster.list_offsets,
+            **node.asynchronous(),
             **_share_handlers(store, topics, coordinators),
         }
         self._in_cluster: ClusterTransactions | None = None
@@ -238,20 +242,15 @@ class ApiDispatcher:
         return 0
 
     def _api_versions(self, request: Any, context: RequestContext) -> Values:
-        """Answer ApiVersions; as a broker of a cluster, without features, whose levels the other brokers know."""
-        values = api_versions(request, context)
-        if self._forwarding is None or values.get("error_code"):
-            return values
-        if context.version >= _DESTINATION_SINCE and (error := self._destination_error(request)):
-            return {"error_code": error, "api_keys": []}
-        versions = {**self._versions, **self._forwarding.versions}
-        return {
-            **values,
-            "api_keys": [version_range(key, each) for key, each in versions.items()],
-            "supported_features": [],
-            "finalized_features": [],
-            "finalized_features_epoch": -1,
-        }
+        """Answer ApiVersions; as a broker of a cluster, with the features of the cluster."""
+        forwarding = self._forwarding
+        if forwarding is None:
+            return api_versions(request, context)
+        values = api_versions(request, context, {**self._versions, **forwarding.versions}, forwarding.features)
+        if not values.get("error_code") and context.version >= _DESTINATION_SINCE:
+            error = self._destination_error(request)
+            return {"error_code": error, "api_keys": []} if error else values
+        return values
 
     def _destination_error(self, request: Any) -> int:
         """Return an error code if a client means to connect to another node (KIP-1242)."""

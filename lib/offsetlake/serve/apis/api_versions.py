@@ -1,6 +1,7 @@
 """ApiVersions: the APIs with their versions, and the features of this server."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from offsetlake.kafka.error_codes import INVALID_REQUEST
@@ -17,20 +18,29 @@ FEATURES = {"transaction.version": 2, "share.version": 1}
 groups (KIP-932)."""
 
 
-def api_versions(request: Any, context: RequestContext) -> Values:
-    """Answer ApiVersions, as a broker without a cluster."""
+_OWN_FEATURES: Values = {
+    "supported_features": [{"name": name, "min_version": 0, "max_version": level} for name, level in FEATURES.items()],
+    "finalized_features": [
+        {"name": name, "min_version_level": level, "max_version_level": level} for name, level in FEATURES.items()
+    ],
+    "finalized_features_epoch": 0,
+}
+
+
+def api_versions(
+    request: Any, context: RequestContext, versions: Mapping[int, range] = VERSIONS, features: Values = _OWN_FEATURES
+) -> Values:
+    """Answer ApiVersions, by default as a broker without a cluster."""
     if context.version >= _SOFTWARE_SINCE and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return {"error_code": INVALID_REQUEST, "api_keys": []}
     return {
-        "api_keys": [version_range(api, versions) for api, versions in VERSIONS.items()],
+        **features,
+        "api_keys": [version_range(api, supported) for api, supported in versions.items()],
         "supported_features": [
-            {"name": name, "min_version": 0, "max_version": level}
-            for name, level in (FEATURES.items() if context.version >= _ZERO_FEATURE_SINCE else ())
+            feature
+            for feature in features["supported_features"]
+            if feature["min_version"] or context.version >= _ZERO_FEATURE_SINCE
         ],
-        "finalized_features": [
-            {"name": name, "min_version_level": level, "max_version_level": level} for name, level in FEATURES.items()
-        ],
-        "finalized_features_epoch": 0,
     }

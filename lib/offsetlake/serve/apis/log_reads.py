@@ -6,7 +6,7 @@ all partitions.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
@@ -147,6 +147,17 @@ class LogReads:
             return [self._end(partition, isolation_level, version) for partition in partitions]
 
         return await self._loop.run_in_executor(self._thread, find)
+
+    async def answers(self, numbers: Sequence[int], read: Callable[[int, PartitionReader], Values]) -> list[Values]:
+        """Return what `read` returns about partitions of the log; of one that cannot be read, its error code."""
+
+        def answer(number: int) -> Values:
+            try:
+                return {"error_code": NONE, **read(number, self._reader(number))}
+            except tuple(_ERRORS) as error:
+                return {"error_code": _code(error)}
+
+        return await self._loop.run_in_executor(self._thread, lambda: [*map(answer, numbers)])
 
     async def _fetch(self, request: _Fetch) -> Values:
         """Read until `min_bytes` are available, a partition has an error or more records, or the wait is over.

@@ -12,6 +12,8 @@ SHARE_GROUP_HEARTBEAT, SHARE_GROUP_DESCRIBE = 76, 77
 DESCRIBE_SHARE_GROUP_OFFSETS, ALTER_SHARE_GROUP_OFFSETS, DELETE_SHARE_GROUP_OFFSETS = 90, 91, 92
 DESCRIBE_CLUSTER, CONSUMER_GROUP_DESCRIBE, DESCRIBE_TOPIC_PARTITIONS = 60, 69, 75
 SHARE_FETCH, SHARE_ACKNOWLEDGE = 78, 79
+DELETE_RECORDS, OFFSET_FOR_LEADER_EPOCH, DESCRIBE_CONFIGS, DESCRIBE_LOG_DIRS = 21, 23, 32, 35
+DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 61, 65, 66
 
 VERSIONS = {
     PRODUCE: range(3, 14),
@@ -51,15 +53,21 @@ VERSIONS = {
     DESCRIBE_SHARE_GROUP_OFFSETS: range(2),
     ALTER_SHARE_GROUP_OFFSETS: range(1),
     DELETE_SHARE_GROUP_OFFSETS: range(1),
+    DELETE_RECORDS: range(3),
+    DESCRIBE_CONFIGS: range(1, 5),
+    DESCRIBE_LOG_DIRS: range(1, 5),
+    DESCRIBE_PRODUCERS: range(1),
+    DESCRIBE_TRANSACTIONS: range(1),
+    LIST_TRANSACTIONS: range(3),
 }
-"""The supported versions by API key: those of a Kafka 4.2 broker."""
+"""The supported versions by API key: those of a Kafka 4.2 broker. Newer clients use the newest ones of these."""
 
 FORWARDED = {19, 20, 30, 31, 33, 37, 38, 39, 40, 43, 44, 45, 46, 49, 51, 55, 57, 64, 80, 81, 94}
 """The APIs that brokers forward to the controller (`ApiKeys.forwardable`), from CreateTopics (19) to
 UnregisterController (94)."""
 
-RELAYED = {29, 32, 48, 50, 71, 74}
-"""APIs that any broker answers and that change nothing: DescribeAcls, DescribeConfigs, DescribeClientQuotas,
+RELAYED = {29, 41, 48, 50, 71, 74}
+"""APIs that any broker answers and that change nothing: DescribeAcls, DescribeDelegationToken, DescribeClientQuotas,
 DescribeUserScramCredentials, GetTelemetrySubscriptions and ListConfigResources."""
 
 _SHARE_STATE = {
@@ -72,6 +80,8 @@ BROKER_VERSIONS = {api: versions for api, versions in VERSIONS.items() if api no
     API_VERSIONS: range(6),
     TXN_OFFSET_COMMIT: range(7),
     DELETE_GROUPS: range(4),
+    DESCRIBE_LOG_DIRS: range(1, 6),
+    OFFSET_FOR_LEADER_EPOCH: range(2, 5),
     WRITE_TXN_MARKERS: range(1, 3),
 }
 """The supported versions of a process that is a broker of a cluster: those of Kafka 4.0 to 4.4.

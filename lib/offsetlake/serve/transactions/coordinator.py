@@ -7,7 +7,7 @@ transactional id fail with CONCURRENT_TRANSACTIONS (51), as with a broker.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from offsetlake.kafka.batches.writer import Producer
@@ -71,6 +71,11 @@ class Transactions:
         known_ids += [producer_id for producer_id, _ in self._store.pending.transactions()]
         self._last_producer_id = max(now * _PRODUCER_IDS_PER_MS, *known_ids, NO_ID)
         self.check_open()
+
+    @property
+    def states(self) -> Mapping[str, Transaction]:
+        """The state of each transactional id."""
+        return self._transactions
 
     async def watch(self) -> None:
         """Check the open transactions again and again until the task is cancelled."""

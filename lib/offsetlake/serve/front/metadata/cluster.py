@@ -42,6 +42,7 @@ class Cluster:
     |---------|-------------|
     | connection | The settings of connections to its nodes |
     | node    | The node id of this process in the cluster |
+    | max_age_seconds | How old the metadata may become before it is read again |
     | image   | The newest metadata |
     | revision | The number of images so far |
     | changed_ms, created_ms | When topics last changed, and when topics were last new, in ms since the epoch |
@@ -55,7 +56,7 @@ class Cluster:
     def __init__(self, properties: Mapping[str, str], max_age_ms: int, node: int = NO_NODE) -> None:
         self.connection, self.node = KafkaConnection.from_settings(properties), node
         self._nodes = AnyNode(self.connection)
-        self._max_age = max_age_ms / 1000
+        self.max_age_seconds = max_age_ms / 1000
         self.image: ClusterImage = no_cluster()
         self.revision = 0
         self.changed_ms = self.created_ms = 0
@@ -116,7 +117,7 @@ class Cluster:
                         ended.set_result(None)
                 await asyncio.sleep(MIN_INTERVAL_SECONDS)
                 try:
-                    async with asyncio.timeout(max(0.0, self._max_age - MIN_INTERVAL_SECONDS)):
+                    async with asyncio.timeout(max(0.0, self.max_age_seconds - MIN_INTERVAL_SECONDS)):
                         await self._requested.wait()
                 except TimeoutError:
                     self._missing.clear()
