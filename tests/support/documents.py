@@ -25,7 +25,7 @@ from typer.main import get_command
 from offsetlake.cli import main
 from offsetlake.cli.app import app
 from support.broker.broker import free_ports
-from support.broker.kafka_tools import GROUP_COMMAND, java
+from support.broker.kafka_tools import GROUP_COMMAND, NEWER, java
 
 ROOT = Path(__file__).parents[2]
 LINKED = (".jars", ".venv", "Makefile", "conf", "docs", "tests")
@@ -152,7 +152,7 @@ class Shell:
         tools = self._folder / "tools"
         tools.mkdir()
         for name, main_class in KAFKA_TOOLS.items():
-            (tools / name).write_text(f'#!/bin/sh\nexec {shlex.join(java(main_class))} "$@"\n')
+            (tools / name).write_text(f'#!/bin/sh\nexec {shlex.join(java(main_class, version=NEWER))} "$@"\n')
             (tools / name).chmod(0o755)
         patch.setenv("PATH", f"{self._folder}/.venv/bin:{tools}:{os.environ['PATH']}")
         patch.setattr(sys, "stdin", None)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from offsetlake.kafka.error_codes import OFFSET_NOT_AVAILABLE
 from offsetlake.kafka.records.consumer_protocol import decode_assignment, decode_subscription
 from offsetlake.serve.protocol.api_keys import (
     CONSUMER_GROUP_DESCRIBE,
@@ -175,7 +176,8 @@ def test_list_offsets_has_the_error_codes_of_the_broker(both: Both, version: int
         }
         for answer in both(LIST_OFFSETS, version, topics=topics)
     )
-    assert ours == theirs
+    unknown = {key: code or OFFSET_NOT_AVAILABLE for key, code in theirs.items()}
+    assert ours == unknown, "the lake does not contain the ends of these topics"
 
 
 DELETIONS = (

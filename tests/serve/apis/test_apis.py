@@ -365,14 +365,47 @@ def test_metadata_limits_the_partitions_of_a_response(served: InProcess, monkeyp
 
 
 @pytest.mark.parametrize("version", apis.VERSIONS[apis.LIST_OFFSETS])
-def test_unknown_log_end_offset_is_the_largest_offset(served: InProcess, version: int) -> None:
-    partitions = [{"partition_index": 0, "timestamp": time} for time in (-1, -2, 1_700_000_000_000)]
+def test_unknown_log_end_offset_is_not_available(served: InProcess, version: int) -> None:
+    partitions = [{"partition_index": 0, "timestamp": time} for time in (-1, -2, -3, 1_700_000_000_000)]
     topics = [{"name": "orders", "partitions": [*partitions, {"partition_index": -1, "timestamp": -1}]}]
     (topic,) = served.ask(apis.LIST_OFFSETS, version, topics=topics)["topics"]
     found = [(row["error_code"], row["offset"], row["timestamp"]) for row in topic["partitions"]]
-    assert found == [(0, MAX_OFFSET, -1), (0, -1, -1), (0, -1, -1), (3, -1, -1)]
+    assert found == [(78, -1, -1), (0, -1, -1), (0, -1, -1), (43, -1, -1), (3, -1, -1)]
     assert commit(served, "g", "orders", 0, MAX_OFFSET) == 1
     assert commit(served, "g", "orders", 0, MAX_OFFSET - 1) == 0
+
+
+def test_range_of_a_reset_by_a_tool_is_not_limited(served: InProcess) -> None:
+    """Kafka's tool requests the start and then the end of the partitions that it resets, and nothing in between."""
+
+    def offset(timestamp: int, *partitions: int, client: bytes = b"adminclient-1") -> tuple[int, int]:
+        rows = [{"partition_index": number, "timestamp": timestamp} for number in partitions]
+        frame = request(apis.LIST_OFFSETS, 7, {"topics": [{"name": "orders", "partitions": rows}]})
+        length = struct.pack(">h", len(CLIENT)) + CLIENT
+        answer = served.answer(frame.replace(length, struct.pack(">h", len(client)) + client, 1))
+        row = answered(apis.LIST_OFFSETS, 7, answer)["topics"][0]["partitions"][0]
+        return row["error_code"], row["offset"]
+
+    start, end, unknown = (0, -1), (0, MAX_OFFSET), (78, -1)
+    assert [offset(-2, 0, 1), offset(-1, 1, 0), offset(-1, 1, 0)] == [start, end, unknown]
+    assert [offset(-2, 0, 1), offset(-1, 1)] == [start, unknown]
+    assert [offset(-2, 0, client=b"kgo"), offset(-1, 0, client=b"kgo")] == [start, unknown]
+    assert [offset(-2, 0, client=b"kgo"), offset(-1, 0)] == [start, unknown]
+    assert [offset(-1, 0), offset(-1, 0)] == [unknown, unknown]
+
+
+def test_partitions_with_unknown_ends_are_described_without_a_leader(served: InProcess) -> None:
+    """Kafka's tools show `-` as their end and their lag; consumers learn of them from Metadata, with the leader."""
+    ends = {("ends", 1): (3, 90), ("ends", 2): (3, 90)}
+    served.store.finish_refresh(mapped_snapshot({("g", "ends", number): {} for number in range(4)}, log_ends=ends))
+    served.topics.learn({b"ends": (3, ZERO_UUID)})
+    answer = served.ask(apis.DESCRIBE_TOPIC_PARTITIONS, 0, topics=[{"name": "ends"}, {"name": LOG}], cursor=None)
+    log, ends_ = answer["topics"]
+    described = [(row["partition_index"], row["leader_id"], row["isr_nodes"]) for row in ends_["partitions"]]
+    assert described == [(0, -1, []), (1, 0, [0]), (2, 0, [0]), (3, -1, [])]
+    assert {row["leader_id"] for row in log["partitions"]} == {0}
+    (topic,) = served.ask(apis.METADATA, 13, topics=[{"name": "ends", "topic_id": None}])["topics"]
+    assert [row["leader_id"] for row in topic["partitions"]] == [0] * 4
 
 
 @pytest.mark.parametrize("version", apis.VERSIONS[apis.LIST_OFFSETS])
@@ -386,7 +419,7 @@ def test_known_log_start_and_end_offsets_are_returned(served: InProcess, version
         [(row["error_code"], row["offset"]) for row in topic["partitions"]]
         for topic in served.ask(apis.LIST_OFFSETS, version, topics=topics)["topics"]
     ]
-    unknown = [(0, MAX_OFFSET), (0, -1), (0, -1), (0, -1)]
+    unknown = [(78, -1), (0, -1), (0, -1), (43, -1)]
     assert found == [
         [(0, 90), (0, 3), (0, -1), (43, -1), (0, 0), (0, 0), (0, -1), (43, -1), *unknown],
         unknown * 3,  # no group has an offset of it
@@ -438,8 +471,8 @@ def test_topic_with_the_empty_name_does_not_exist(served: InProcess) -> None:
     committed = served.ask(apis.OFFSET_COMMIT, 7, group_id="empty", generation_id=-1, topics=topics)
     deleted = served.ask(apis.OFFSET_DELETE, 0, group_id="empty", topics=topics)
     ends = served.ask(apis.LIST_OFFSETS, 5, topics=topics)
-    for answer in (committed, deleted, ends):
-        assert [topic["partitions"][0]["error_code"] for topic in answer["topics"]] == [3, 0]
+    for answer, error in ((committed, 0), (deleted, 0), (ends, 78)):
+        assert [topic["partitions"][0]["error_code"] for topic in answer["topics"]] == [3, error]
     names = [{"name": "", "topic_id": None}]
     [topic] = served.ask(apis.METADATA, 9, topics=names, allow_auto_topic_creation=False)["topics"]
     assert topic["error_code"] == 17

@@ -126,13 +126,14 @@ class ClusterAdmin:
         }
 
     def log_ends(self, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
-        """Return log start offset and high watermark of partitions.
+        """Return log start offset and high watermark of partitions, UNKNOWN_OFFSET if the server does not know them.
 
         Partitions that do not exist, have no leader or are not visible to this user are omitted.
         """
-        known = self._led(partitions)
-        earliest, latest = self._offsets(known, OffsetSpec.EARLIEST), self._offsets(known, OffsetSpec.LATEST)
-        return {where: (earliest[where], latest[where]) for where in known}
+        earliest = self._offsets(self._led(partitions), OffsetSpec.EARLIEST)
+        known = [where for where, offset in earliest.items() if offset != UNKNOWN_OFFSET]
+        latest = self._offsets(known, OffsetSpec.LATEST)
+        return {where: (offset, latest.get(where, UNKNOWN_OFFSET)) for where, offset in earliest.items()}
 
     def offsets_at(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, int]:
         """Return the first offset at or after a time (ms since the epoch), or the log end offset if there is none.

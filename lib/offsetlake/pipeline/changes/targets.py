@@ -61,8 +61,9 @@ class LogEndLookup:
                 rows = rows.append_column(name, pa.nulls(rows.num_rows, pa.int64()))
             return rows
         partitions = list(zip(rows["topic"].to_pylist(), rows["partition"].to_pylist(), strict=True))
-        known = self.admin.log_ends(partitions)
-        at_time = {} if self.timestamp is None else self.admin.offsets_at(partitions, self.timestamp)
+        found = self.admin.log_ends(partitions)
+        known = {partition: ends for partition, ends in found.items() if ends[0] >= 0}  # others are not known there
+        at_time = {} if self.timestamp is None else self.admin.offsets_at(known, self.timestamp)
         ends = [known.get(partition, (None, None)) for partition in partitions]
         columns = {
             "earliest": [first for first, _ in ends],

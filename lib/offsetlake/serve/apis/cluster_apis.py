@@ -7,15 +7,20 @@ returned to the latest run over it. The offset for a timestamp is unknown, and i
 known: tools interpret -1 as "nothing was written since", and `kafka-consumer-groups --to-datetime` would commit the
 end.
 
-For other topics nothing is known, and ListOffsets has no value for that which tools accept: an error fails
-`kafka-consumer-groups --describe` for all topics, and with the end offset -1 no offset can be set, because each exceeds
-it. Therefore the end offset is MAX_OFFSET. `--describe` then shows that end, and a lag that is obviously not real;
-`--to-offset` and `--shift-by` work; `--to-latest` and `--to-datetime`, which would commit it, are refused by
-OffsetCommit. The start offset and the offset for a timestamp are -1, with which `--to-earliest` fails.
+For other topics nothing is known. Their end offset is answered with OFFSET_NOT_AVAILABLE (78): any number would be a
+lag in monitoring. DescribeTopicPartitions names no leader of their partitions, so that `kafka-consumer-groups
+--describe` of Kafka 4.2 and later, which requests the end offsets of partitions with a leader only, shows the committed
+offsets and `-` as the end and the lag. Metadata does name a leader, because consumers need one to get any answer about
+a partition. The start offset is -1, which tools take as unknown, too.
+
+`kafka-consumer-groups --reset-offsets` requests the start and then the end of the same partitions, and adjusts the new
+offset to this range. It gets MAX_OFFSET as the end, so that `--to-offset` and `--shift-by` of versions before 4.2 work.
+Later ones refuse partitions without a leader.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop
+from itertools import chain, groupby
 from typing import Any
 
 from offsetlake.kafka.error_codes import (
@@ -26,6 +31,7 @@ from offsetlake.kafka.error_codes import (
     MISMATCHED_ENDPOINT_TYPE,
     NONE,
     NOT_LEADER_OR_FOLLOWER,
+    OFFSET_NOT_AVAILABLE,
     TOPIC_AUTHORIZATION_FAILED,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -48,9 +54,10 @@ from offsetlake.serve.auth.acl import ANY_PERMISSION
 from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.protocol.api_keys import DESCRIBE_TOPIC_PARTITIONS, METADATA
-from offsetlake.serve.protocol.encoding import Lazy, Values
+from offsetlake.serve.protocol.described_partitions import NO_LEADER, NODE, encoded_partitions
+from offsetlake.serve.protocol.encoding import Encoded, Lazy, Values
 from offsetlake.serve.protocol.topic_descriptions import TopicTable
-from offsetlake.serve.protocol.topics import MAX_OFFSET, Topics
+from offsetlake.serve.protocol.topics import INTERNAL, MAX_OFFSET, Topics
 from offsetlake.serve.steps import Steps
 from offsetlake.serve.storage.store import Store
 
@@ -68,6 +75,7 @@ _NO_TIMESTAMP, _NO_OFFSET, _NO_EPOCH = -1, -1, -1
 _NO_BITS = -(2**31)
 _DESCRIBE = 1 << 8
 _READ_AND_DESCRIBE = 1 << 3 | _DESCRIBE
+_KAFKA_TOOLS = b"adminclient-"  # the beginning of the client ids of Kafka's command-line tools
 
 
 class ClusterApis:
@@ -177,13 +185,22 @@ class ClusterApis:
             numbers = topic["partitions"][begin : begin + limit]
             if limit == 0:
                 return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": begin}}
-            partitions = table.encoded_partitions(name.encode(), numbers, DESCRIBE_TOPIC_PARTITIONS, context.version)
+            partitions = self._described_partitions(table, name.encode(), numbers, context)
             topics.append(topic | {"partitions": partitions})
             limit -= len(numbers)
             if begin + len(numbers) < len(topic["partitions"]):
                 next_cursor = {"topic_name": name, "partition_index": begin + len(numbers)}
                 return {"topics": topics, "next_cursor": next_cursor}
         return {"topics": topics, "next_cursor": None}
+
+    def _described_partitions(self, table: TopicTable, name: bytes, numbers: range, context: RequestContext) -> Encoded:
+        """Return encoded partitions; without a cluster, those whose end offsets are unknown have no leader."""
+        api, version = DESCRIBE_TOPIC_PARTITIONS, context.version
+        if not self._topics.leads or context.client.checks_topics or name == INTERNAL:
+            return table.encoded_partitions(name, numbers, api, version)
+        runs = groupby(numbers, lambda number: NODE if self._store.log_ends(name, number) else NO_LEADER)
+        pieces = (encoded_partitions([*run], api, version, leader).pieces for leader, run in runs)
+        return Encoded(len(numbers), chain.from_iterable(pieces))
 
     def produce(self, request: Any, _context: RequestContext) -> Values:
         """Answer Produce with TOPIC_AUTHORIZATION_FAILED (29), or as a broker with NOT_LEADER_OR_FOLLOWER (6).
@@ -202,25 +219,27 @@ class ClusterApis:
 
     async def list_offsets(self, request: Any, context: RequestContext) -> Values:
         """Answer ListOffsets: start and end offsets as the module describes; for the log itself, timestamps too."""
-        topics = []
+        unlimited, topics = _is_end_of_range(request, context), []
         for topic in request.topics:
             partitions: Lazy | list[Values]
             if topic.name == OFFSETS_TOPIC and context.client.may_read_log():
                 isolation_level = getattr(request, "isolation_level", 0)
                 partitions = await self.reads.ends(topic.partitions, isolation_level, context.version)
             else:
-                partitions = Lazy(len(topic.partitions), self._all_ends(topic.name, topic.partitions))
+                partitions = Lazy(
+                    len(topic.partitions), self._all_ends(topic.name, topic.partitions, unlimited=unlimited)
+                )
             topics.append({"name": topic.name, "partitions": partitions})
         return {"topics": topics}
 
-    def _all_ends(self, name: str, partitions: Sequence[Any]) -> Iterator[Values]:
+    def _all_ends(self, name: str, partitions: Sequence[Any], *, unlimited: bool) -> Iterator[Values]:
         for partition in partitions:
             if name == OFFSETS_TOPIC:  # which this client may not read
                 yield {"error_code": TOPIC_AUTHORIZATION_FAILED, "partition_index": partition.partition_index}
             else:
-                yield self._ends(name, partition)
+                yield self._ends(name, partition, unlimited=unlimited)
 
-    def _ends(self, name: str, partition: Any) -> Values:
+    def _ends(self, name: str, partition: Any, *, unlimited: bool) -> Values:
         answer = {
             "partition_index": partition.partition_index,
             "error_code": NONE,
@@ -233,18 +252,34 @@ class ClusterApis:
         if not self._topics.leads:
             return answer | {"error_code": NOT_LEADER_OR_FOLLOWER}
         known = self._store.log_ends(name.encode(), partition.partition_index)
-        start, end = known or (_NO_OFFSET, MAX_OFFSET)
         if partition.timestamp == LATEST:
-            return answer | {"offset": end}
+            if known:
+                return answer | {"offset": known[1]}
+            return answer | ({"offset": MAX_OFFSET} if unlimited else {"error_code": OFFSET_NOT_AVAILABLE})
         if partition.timestamp == EARLIEST:
-            return answer | {"offset": start}
+            return answer | {"offset": known[0] if known else _NO_OFFSET}
         # A broker returns this error for a log whose records have no timestamps.
-        return answer | {"error_code": UNSUPPORTED_FOR_MESSAGE_FORMAT} if known and partition.timestamp >= 0 else answer
+        return answer | ({"error_code": UNSUPPORTED_FOR_MESSAGE_FORMAT} if partition.timestamp >= 0 else {})
 
     def _brokers(self, table: TopicTable) -> list[dict[str, Any]]:
         (host, port), node = self.address, self._topics.node
         others = [broker._asdict() for broker in table.brokers if broker.node_id != node]
         return [*others, {"node_id": node, "host": host, "port": port}]
+
+
+def _is_end_of_range(request: Any, context: RequestContext) -> bool:
+    """Check whether one of Kafka's tools requests the ends of partitions whose starts it has just requested."""
+    client, before = context.client, context.client.started_range
+    client.started_range = None
+    if not (context.client_id or b"").startswith(_KAFKA_TOOLS):
+        return False
+    partitions = hash(
+        frozenset((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
+    )
+    timestamps = {each.timestamp for topic in request.topics for each in topic.partitions}
+    if timestamps == {EARLIEST}:
+        client.started_range = partitions
+    return timestamps == {LATEST} and partitions == before
 
 
 def _refuse_produce(topic: Any, error: int) -> Values:

@@ -29,9 +29,19 @@ class Client:
     | share            | Its share of the write queue. |
     | work             | Runs `Work` in the turns of the connection, before any later request of it. |
     | checks_topics    | Whether topics have permissions: only at the listener for share consumers.  |
+    | started_range    | The hash of the partitions whose unknown log start the last ListOffsets requested. |
     """
 
-    __slots__ = ("access", "address", "checks_topics", "close_connection", "principal", "share", "work")
+    __slots__ = (
+        "access",
+        "address",
+        "checks_topics",
+        "close_connection",
+        "principal",
+        "share",
+        "started_range",
+        "work",
+    )
 
     def __init__(self) -> None:
         self.principal = ANONYMOUS
@@ -41,6 +51,7 @@ class Client:
         self.share = Share()
         self.work: Callable[[Work], object] = complete
         self.checks_topics = False
+        self.started_range: int | None = None
 
     @property
     def host(self) -> str:

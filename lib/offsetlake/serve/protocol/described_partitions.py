@@ -11,13 +11,15 @@ from offsetlake.serve.protocol.schemas import response_schema
 NODE = 0
 """The id of this process as a broker, which is the leader of all partitions unless it is a broker of a cluster."""
 
+NO_LEADER = -1
+
 _PIECE_PARTITIONS = 1000  # partitions that are encoded together
 _INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
 
 
-def encoded_partitions(numbers: Sequence[int], api: int, version: int) -> Encoded:
-    """Return encoded partitions, which differ only in their numbers."""
-    head, tail = _around_number(api, version)
+def encoded_partitions(numbers: Sequence[int], api: int, version: int, leader: int = NODE) -> Encoded:
+    """Return encoded partitions, which differ only in their numbers; without a leader, their replica is offline."""
+    head, tail = _around_number(api, version, leader)
     pack, between = _INT32.pack, tail + head
     pieces = (
         head + between.join(map(pack, numbers[begin : begin + _PIECE_PARTITIONS])) + tail
@@ -27,7 +29,7 @@ def encoded_partitions(numbers: Sequence[int], api: int, version: int) -> Encode
 
 
 @cache
-def _around_number(api: int, version: int) -> tuple[bytes, bytes]:
+def _around_number(api: int, version: int, leader: int) -> tuple[bytes, bytes]:
     """Return the encoding of a partition before its number, which is the error code, and after its number."""
     schema = element_schema(response_schema(api, version)[0], "topics", "partitions")
     whole = encoded(
@@ -35,9 +37,10 @@ def _around_number(api: int, version: int) -> tuple[bytes, bytes]:
         {
             "error_code": NONE,
             "partition_index": 0,
-            "leader_id": NODE,
+            "leader_id": leader,
             "replica_nodes": [NODE],
-            "isr_nodes": [NODE],
+            "isr_nodes": [NODE] if leader == NODE else [],
+            "offline_replicas": [] if leader == NODE else [NODE],
             "eligible_leader_replicas": [],
             "last_known_elr": [],
         },

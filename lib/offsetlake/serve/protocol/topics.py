@@ -20,7 +20,7 @@ MISSING_TOPICS = (SHARE_STATE_TOPIC.encode(), b"__transaction_state", b"")
 unknown ones, and the empty name."""
 
 MAX_OFFSET = 2**63 - 1
-"""The largest offset: ListOffsets returns it for log end offsets that are unknown here; it cannot be committed."""
+"""The largest offset: the end of a range of offsets that is not limited here; it cannot be committed."""
 
 MAX_PARTITIONS = 100_000
 """Maximum number of partitions of a topic that is not configured: one commit can name any partition, and all below it

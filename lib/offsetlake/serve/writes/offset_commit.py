@@ -297,7 +297,7 @@ class OffsetCommit:
             elif not self._topics.has_partition(name, partition):
                 code = UNKNOWN_TOPIC_OR_PARTITION
                 request.unknown.append(NamedPartition(name, partition=partition))
-            elif offset == MAX_OFFSET:  # the log end offset that ListOffsets answers for an unknown end
+            elif offset == MAX_OFFSET:  # the end of an unlimited range, which ListOffsets returns to Kafka's tools
                 code = error or OFFSET_OUT_OF_RANGE
             else:
                 code = error or metadata_error(metadata)
