@@ -5,13 +5,13 @@ from pathlib import Path
 from offsetlake.log.disk.absent import groups_in, head, partition_count
 from offsetlake.log.disk.folder import describe
 from offsetlake.log.disk.lacking import LACKING_FILE, Lacking
-from offsetlake.log.disk.segments import LOCK_FILE, partition_folders
+from offsetlake.log.disk.segments import partition_folders
 from offsetlake.log.positions import LOG_TOPICS, OFFSETS_TOPIC, LogPartition
 from offsetlake.util.atomic_files import replacing
 
 
 def record_lacking(folder: Path) -> None:
-    """Write the file of what a folder lacks, unless offsetlake has written to the folder, or it contains no log.
+    """Write the file of what a folder lacks, if that is anything, before offsetlake writes to it first.
 
     The number of partitions is known as an ingest knows it: by their numbers, and by the groups in them.
 
@@ -19,9 +19,7 @@ def record_lacking(folder: Path) -> None:
         LogUnavailable, LogMismatch: As `describe`.
         OSError: The file cannot be written.
     """
-    if (folder / LOCK_FILE).exists() or not (present := partition_folders(folder, *LOG_TOPICS)):
-        return
-    extent = describe(folder)
+    present, extent = partition_folders(folder, *LOG_TOPICS), describe(folder)
     found = [where for where in present if where.topic == OFFSETS_TOPIC]
     groups = {(group, where.partition) for where in found for group in groups_in(head(present[where]))}
     absent = [where for where in extent.absent if where.topic == OFFSETS_TOPIC]

@@ -8,8 +8,8 @@ from io import FileIO
 from pathlib import Path
 
 from offsetlake.errors import LogBusy, LogUnavailable
-from offsetlake.log.disk.segments import LOCK_FILE
-from offsetlake.log.writer.first_write import record_lacking
+from offsetlake.log.disk.segments import LOCK_FILE, entries, partition_folders
+from offsetlake.log.positions import LOG_TOPICS
 from offsetlake.util.atomic_files import suppress_full
 
 _BROKER_FILE = "meta.properties"
@@ -29,7 +29,9 @@ def owned(folder: Path, owner: str) -> Iterator[None]:
         LogMismatch: Before the first write, as `describe`.
     """
     refuse_broker_folder(folder)
-    if folder.is_dir():
+    if _is_of_others(folder):
+        from offsetlake.log.writer.first_write import record_lacking  # noqa: PLC0415 - it imports NumPy
+
         with disk_errors(folder):
             record_lacking(folder)
     with _opened(folder) as file:
@@ -42,6 +44,13 @@ def owned(folder: Path, owner: str) -> Iterator[None]:
             file.truncate(0)
             file.write(f"{owner} (process {os.getpid()})".encode())
         yield
+
+
+def _is_of_others(folder: Path) -> bool:
+    """Return whether a folder contains a log that offsetlake has not written to; a new one has no files."""
+    if (folder / LOCK_FILE).exists() or not folder.is_dir():
+        return False
+    return any(entries(path) for path in partition_folders(folder, *LOG_TOPICS).values())
 
 
 def refuse_broker_folder(folder: Path) -> None:
