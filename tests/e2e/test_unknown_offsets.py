@@ -101,6 +101,24 @@ def test_repair_does_not_write_an_older_value(log: QuarantineLog) -> None:
     assert T0.format(GROUP) in row["reason"]
 
 
+def test_group_without_a_decoded_record_is_not_one_that_never_committed(tmp_path: Path, run: Run) -> None:
+    log = QuarantineLog(tmp_path)
+    log.batch(unread(offset_key(NEW, "t", 0)), commit(0, 5, GROUP))
+    log.cycle()
+    lake, of_key = ["--lake", str(log.lake.location)], ["--group", NEW, "--topic", "t", "--partition"]
+    for command in (["offsets", "--group", NEW], ["history", *of_key, "0"]):
+        code, _, err = run(*command, *lake)
+        assert (code, "no commit of group" in err, "can be decoded: the table quarantine has records of it" in err) == (
+            2,
+            True,
+            True,
+        )
+    code, _, err = run("history", *of_key, "1", *lake)
+    assert (code, "was ever committed" in err) == (2, True)
+    code, _, err = run("groups", "--group", NEW, *lake)
+    assert (code, T0.format(NEW) in err) == (0, True)
+
+
 def test_offsets_of_the_past_that_are_unknown_are_not_restored(tmp_path: Path, run: Run) -> None:
     """The record that cannot be decoded was replaced later, so the offset is known now, but was not in between."""
     log = QuarantineLog(tmp_path)

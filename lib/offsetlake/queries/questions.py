@@ -113,9 +113,12 @@ def like(rows: pa.Table, pattern: str | None) -> pa.Table:
 
 def known_groups(lake: Lake, pattern: str) -> list[str]:
     """Return the groups that history has a record of and that match the pattern; raise NotInLake if there is none."""
-    tables = ("offset_commits", "group_records", "groups")  # some groups have only records that cannot be decoded
-    every = " UNION ALL ".join(f"SELECT group_id FROM {table}" for table in tables)  # noqa: S608
-    known = lake.query(f"SELECT DISTINCT group_id FROM ({every})", *tables)  # noqa: S608
+    tables = ["offset_commits", "group_records", "groups"]  # some groups have only records that cannot be decoded
+    parts = [f"SELECT group_id FROM {table}" for table in tables]  # noqa: S608
+    if "unresolved_records" in lake.tables():
+        tables.append("unresolved_records")
+        parts.append("SELECT group_id FROM unresolved_records WHERE scope = 'offset'")
+    known = lake.query(f"SELECT DISTINCT group_id FROM ({' UNION ALL '.join(parts)})", *tables)  # noqa: S608
     found: list[str] = like(known, name_or_pattern(lake, pattern))["group_id"].to_pylist()
     if not found:
         check_read(lake, pattern)
@@ -266,19 +269,36 @@ def check_committed(
     where = _where(_named(group_id, topic, partition))
     if not lake.query(f"SELECT 1 FROM offset_commits {where} LIMIT 1", "offset_commits").num_rows:  # noqa: S608
         check_read(lake, group_id)
+        if _has_unresolved(lake, where):
+            raise NotInLake(
+                f"no commit of {_subject(group_id, topic, partition)} can be decoded: the table quarantine has records "
+                "of it."
+            )
         raise never_committed(lake, group_id, topic, partition)
+
+
+def _has_unresolved(lake: Lake, where: str) -> bool:
+    """Return whether quarantined records leave an offset unknown that satisfies the condition."""
+    if "unresolved_records" not in lake.tables():
+        return False
+    sql = f"SELECT 1 FROM unresolved_records {where} {'AND' if where else 'WHERE'} scope = 'offset' LIMIT 1"  # noqa: S608
+    return bool(lake.query(sql, "unresolved_records").num_rows)
 
 
 def never_committed(
     lake: Lake, group_id: str | None = None, topic: str | None = None, partition: int | None = None
 ) -> NotInLake:
     """Return the error that no offset of this group, topic and partition was ever committed."""
-    named = _named(group_id, topic, partition).items()
-    subject = ", ".join(f"{column.removesuffix('_id')} {value}" for column, value in named if value is not None)
     return NotInLake(
-        f"no offset of {subject} was ever committed, as far as the lake {lake.location} has read its log.",
+        f"no offset of {_subject(group_id, topic, partition)} was ever committed, as far as the lake {lake.location} "
+        "has read its log.",
         lambda: similar_group(lake, group_id) or similar_topic(lake, topic, group_id),
     )
+
+
+def _subject(group_id: str | None, topic: str | None, partition: int | None) -> str:
+    named = _named(group_id, topic, partition).items()
+    return ", ".join(f"{column.removesuffix('_id')} {value}" for column, value in named if value is not None)
 
 
 def _named(group_id: str | None, topic: str | None, partition: int | None) -> dict[str, str | None]:

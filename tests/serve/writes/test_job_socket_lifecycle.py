@@ -25,7 +25,7 @@ from support.serve.job_socket_requests import LOG_PARTITIONS, commit, fetched, p
 from support.serve.serving import Serving
 from support.serve.wire_client import WireClient
 
-_EMPTY: Any = SimpleNamespace(pending=())
+_EMPTY: Any = SimpleNamespace(pending=(), groups_not_read=frozenset())
 _HEAVY = ("numpy", "pyarrow", "numba", "deltalake", "pandas", "pyspark")
 
 
