@@ -22,6 +22,7 @@ pytestmark = pytest.mark.long  # a broker of each version
 TOPIC, SECONDS = "versions", 120
 PROGRAM = Path(__file__).parents[1] / "transactions" / "java" / "SendOffsets.java"
 FIRST_CORDONING = "4.3"
+BY_ID_SINCE = 10  # version of Metadata with the ids of topics
 _NOT_READY = {
     error_codes.CONCURRENT_TRANSACTIONS,
     error_codes.COORDINATOR_LOAD_IN_PROGRESS,
@@ -33,7 +34,7 @@ _NOT_READY = {
 @pytest.mark.parametrize("version", IN_FRONT_OF)
 def test_transactions_and_groups_in_front_of_each_version(version: str, tmp_path: Path) -> None:
     """Several transactions in a row of an older and of a newer client; members that stay after the return."""
-    adopted = Adopted(tmp_path, version=version, features=())
+    adopted = Adopted(tmp_path, version=version, features=(), **{"auto.create.topics.enable": "true"})
     with adopted.broker as broker:
         assert stated(broker) == recorded(version)
         create_topic(broker.bootstrap, TOPIC, 1)
@@ -42,6 +43,7 @@ def test_transactions_and_groups_in_front_of_each_version(version: str, tmp_path
         assert code == 0, output
         with adopted.serving():
             new_topics_are_led_by_the_broker(broker.bootstrap, version)
+            topics_are_created_for_clients_that_allow_it(adopted)
             by_librdkafka(broker.bootstrap)
             by_transaction_version_2(adopted)
             by_java(adopted, version, tmp_path)
@@ -74,6 +76,20 @@ def new_topics_are_led_by_the_broker(bootstrap: str, version: str) -> None:
     if version >= FIRST_CORDONING:
         assert replicas() == {(1,)}
     until(replicas, {(1,)})
+
+
+def topics_are_created_for_clients_that_allow_it(adopted: Adopted) -> None:
+    """As by a broker with `auto.create.topics.enable`, in versions of Metadata with and without the field for it."""
+
+    def known(version: int, name: str, **values: Any) -> bool:
+        topics = [{"topic_id": None, "name": name} if version >= BY_ID_SINCE else {"name": name}]
+        (topic,) = ask(f"127.0.0.1:{adopted.port}", apis.METADATA, version, topics=topics, **values)["topics"]
+        return bool(topic["error_code"] == error_codes.NONE)
+
+    assert not known(12, "not-allowed", allow_auto_topic_creation=False)
+    until(lambda: known(12, "allowed", allow_auto_topic_creation=True), expected=True)
+    until(lambda: known(1, "always-allowed"), expected=True)
+    assert not known(12, "not-allowed", allow_auto_topic_creation=False)
 
 
 def by_librdkafka(bootstrap: str) -> None:

@@ -10,10 +10,14 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient, ConfigResource
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
+from offsetlake.kafka import error_codes
 from offsetlake.serve.auth.credentials import Credentials
+from offsetlake.serve.protocol.api_keys import METADATA
 from support.broker.broker import PASSWORDS, Broker
 from support.broker.workload import create_topic, simple_commit
 from support.serve.adopted import NODE, Adopted, until
+from support.serve.secured import log_in
+from support.serve.wire_client import WireClient
 
 pytestmark = pytest.mark.long  # a broker of its own, whose groups are adopted
 
@@ -49,6 +53,7 @@ def broker_overrides(folder: Path, protocol: str, mechanism: str | None) -> dict
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(folder / "ca.pem"),
         "super.users": f"User:ANONYMOUS;User:admin;{PRINCIPAL}",
+        "auto.create.topics.enable": "true",
     }
     if mechanism is None:
         return overrides | {"ssl.client.auth": "required"}
@@ -87,7 +92,8 @@ def listener_settings(folder: Path, protocol: str, mechanism: str | None) -> dic
     if mechanism is None:
         return settings | {"tls_client_ca": str(folder / "ca.pem")}
     credentials = Credentials()
-    credentials.add_user("admin", PASSWORDS["admin"])
+    for name in ("admin", "reader"):
+        credentials.add_user(name, PASSWORDS[name])
     credentials.write(folder / "credentials.json")
     return settings | {"credentials": str(folder / "credentials.json")}
 
@@ -117,10 +123,27 @@ def test_groups_are_adopted_served_and_returned(tmp_path: Path, protocol: str, m
             commit_transaction(client, "before", 9)
             until(lambda: offset(client, "before"), 9)
             assert own_settings(client)["node.id"].value == str(NODE)
+            if protocol == "SASL_PLAINTEXT":
+                topics_are_created_with_the_rights_of_clients(serving.bootstrap)
         code, output = adopted.move("return", "--execute", *options)
         assert code == 0, output
         for group, expected in (("before", 9), ("reads", RECORDS)):
             assert offset(client, group) == expected
+
+
+def topics_are_created_with_the_rights_of_clients(bootstrap: str) -> None:
+    """`admin` may create topics, `reader` may not."""
+
+    def exists(name: str, user: str, *, allowed: bool = True) -> bool:
+        topics = [{"topic_id": None, "name": name}]
+        values = {"topics": topics, "allow_auto_topic_creation": allowed, "include_topic_authorized_operations": False}
+        with WireClient(bootstrap) as client:
+            (topic,) = log_in(client, user, PASSWORDS[user]).ask(METADATA, 12, values)["topics"]
+            return bool(topic["error_code"] == error_codes.NONE)
+
+    assert not exists("named-by-reader", "reader")
+    until(lambda: exists("named-by-admin", "admin"), expected=True)
+    assert not exists("named-by-reader", "admin", allowed=False)
 
 
 def produce(client: Mapping[str, str]) -> None:

@@ -151,8 +151,10 @@ class ApiDispatcher:
             **_share_handlers(store, topics, coordinators),
         }
         self._in_cluster: ClusterTransactions | None = None
+        self._front: FrontApis | None = None
         if forwarding is not None:
-            self._replace(FrontApis(forwarding.cluster, self._cluster))
+            self._front = FrontApis(forwarding, self._cluster)
+            self._replace(self._front)
             in_cluster = self._in_cluster = ClusterTransactions(forwarding.cluster, store, writes)
             self._with_callback[TXN_OFFSET_COMMIT] = TxnOffsetCommit(store, topics, writes, commits, in_cluster).take
             self._with_callback[WRITE_TXN_MARKERS] = in_cluster.write_markers
@@ -161,12 +163,15 @@ class ApiDispatcher:
         """Close the connections to other nodes of the cluster."""
         if self._in_cluster is not None:
             self._in_cluster.close()
+        if self._front is not None:
+            self._front.close()
         if self._forwarding is not None:
             self._forwarding.close()
 
     def _replace(self, front: FrontApis) -> None:
-        """Replace the handlers of transactions, which belong to the cluster."""
+        """Replace the handlers of transactions, which belong to the cluster, and of topics."""
         del self._synchronous[FIND_COORDINATOR]
+        self._synchronous[METADATA] = front.metadata
         self._asynchronous |= {FIND_COORDINATOR: front.find_coordinator, INIT_PRODUCER_ID: front.init_producer_id}
         self._synchronous |= {
             ADD_PARTITIONS_TO_TXN: front.refuse_partitions,

@@ -1,4 +1,4 @@
-"""The APIs of transactions of a cluster, whose other brokers coordinate them."""
+"""The APIs of a broker of a cluster: of transactions, which the other brokers coordinate, and of topics."""
 
 from typing import Any
 
@@ -10,9 +10,11 @@ from offsetlake.kafka.error_codes import (
 from offsetlake.serve.apis.cluster_apis import TRANSACTION_KEY, ClusterApis
 from offsetlake.serve.auth.acl import ANY_PERMISSION
 from offsetlake.serve.auth.principals import RequestContext
-from offsetlake.serve.front.metadata.cluster import Cluster
+from offsetlake.serve.front.forwarding import Forwarding
+from offsetlake.serve.front.topic_creation import TopicCreation
 from offsetlake.serve.front.transaction_coordinators import NO_COORDINATOR, TransactionCoordinators
 from offsetlake.serve.protocol.encoding import Lazy, Values
+from offsetlake.serve.steps import Steps
 from offsetlake.serve.transactions.permissions import denial
 
 _KEYS_SINCE = 4  # version of FindCoordinator with many keys
@@ -20,10 +22,23 @@ _FIRST_BROKER_VERSION = 4  # version of AddPartitionsToTxn that only brokers sen
 
 
 class FrontApis:
-    """Answers FindCoordinator and the requests of transactional producers."""
+    """Answers Metadata, FindCoordinator and the requests of transactional producers."""
 
-    def __init__(self, cluster: Cluster, cluster_apis: ClusterApis) -> None:
-        self._coordinators, self._cluster_apis = TransactionCoordinators(cluster), cluster_apis
+    def __init__(self, forwarding: Forwarding, cluster_apis: ClusterApis) -> None:
+        self._cluster, self._cluster_apis = forwarding.cluster, cluster_apis
+        self._coordinators, self._creation = TransactionCoordinators(forwarding.cluster), TopicCreation(forwarding)
+
+    def metadata(self, request: Any, context: RequestContext) -> Steps[Values]:
+        """Answer Metadata; topics that do not exist are created if the client allows it."""
+        allowed = getattr(request, "allow_auto_topic_creation", True)  # always before version 4
+        if allowed and self._cluster.available:
+            missing = []
+            for topic in request.topics or ():
+                if topic.name and not self._cluster.image.partitions(topic.name.encode()):
+                    missing.append(topic.name)
+                yield 0
+            self._creation.start(missing, context.client)
+        return (yield from self._cluster_apis.metadata(request, context))
 
     async def find_coordinator(self, request: Any, context: RequestContext) -> Values:
         """Answer FindCoordinator: this process for groups, a broker of the cluster for transactions."""
@@ -69,3 +84,7 @@ class FrontApis:
             for topic in request.v3_and_below_topics
         )
         return {"results_by_topic_v3_and_below": Lazy(len(request.v3_and_below_topics), results)}
+
+    def close(self) -> None:
+        """Cancel what was started."""
+        self._creation.close()

@@ -16,6 +16,7 @@ from offsetlake.serve.steps import complete
 
 _HEADER, _CORRELATION_ID = struct.Struct(">hhih"), struct.Struct(">i")
 _CORRELATION_POSITION = 4
+_CLIENT_ID = "offsetlake"
 
 
 class Response(NamedTuple):
@@ -86,6 +87,12 @@ class _Request:
 
 class _ResponseHeader(NamedTuple):
     correlation_id: int
+
+
+def request_frame(api: int, version: int, values: Values) -> bytes:
+    """Return a request with its header, as a client sends it."""
+    request = _Request(api, version, values)
+    return request.build_request_header(0, _CLIENT_ID).encode() + request.encode()
 
 
 async def send_frame(broker: AIOKafkaConnection, frame: bytes) -> bytes:
