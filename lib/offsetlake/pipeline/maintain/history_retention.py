@@ -32,8 +32,12 @@ from offsetlake.util.times import MAX_CLOCK_DIFFERENCE_MS, to_iso
 
 _JOB = "drop"  # of the commits that drop rows, because `maintain` also compacts the files of the same tables
 _ROWS_AT_ONCE = 1 << 20
-_CUT_TABLES = REDUCED_HISTORY
-"""The tables of the scope `history`, in the order in which they are replaced: markers after the commits they end."""
+_CUT_TABLES = ("quarantine", *(table for table in REDUCED_HISTORY if table != "quarantine"))
+"""The tables of the scope `history`, in the order in which they are replaced.
+
+Markers are replaced after the commits they end, and quarantined records before the tombstones that supersede them: so
+an interrupted run computes the same rows again.
+"""
 
 Pieces = Iterator[dict[str, pa.Table]]
 
