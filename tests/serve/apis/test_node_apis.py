@@ -60,6 +60,7 @@ def test_node_describes_its_settings(shared: InProcess, version: int) -> None:
     }
     assert found["group.consumer.assignors"] == "uniform,range"
     assert found["transaction.max.timeout.ms"] == "900000"
+    assert found["auto.create.topics.enable"] == "false"
     assert all(row["read_only"] and not row["is_sensitive"] for row in result["configs"])
     assert all([each["value"] for each in row["synonyms"]] == [row["value"]] for row in result["configs"])
 

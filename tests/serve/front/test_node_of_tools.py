@@ -85,7 +85,7 @@ def test_configs_of_all_brokers_are_described(node: Serving) -> None:
     settings = dict(re.findall(r"^  ([a-z.]+)=(.*?) sensitive=", own, re.MULTILINE))
     assert (settings["node.id"], settings["offsets.topic.num.partitions"]) == (str(NODE), str(LOG_PARTITIONS))
     assert settings["advertised.listeners"] == f"PLAINTEXT://{node.bootstrap}"
-    assert not [name for name in settings if "share" in name or "transaction" in name]
+    assert not [name for name in settings if "share" in name or "transaction" in name or "auto.create" in name]
     theirs = dict(re.findall(r"^  ([a-z.]+)=(.*?) sensitive=", shown, re.MULTILINE))
     assert settings.keys() <= theirs.keys(), "a broker has settings of the same names"
 

@@ -174,7 +174,6 @@ class NodeConfigs:
             "advertised.listeners": f"{protocol}://{host}:{port}",
             "log.dir": folder,
             "log.dirs": folder,
-            "auto.create.topics.enable": False,
             "message.max.bytes": MAX_COMMIT_BATCH_BYTES,
             "max.connections": settings.max_connections,
             "max.connections.per.ip": settings.max_connections_per_address,
@@ -191,7 +190,8 @@ class NodeConfigs:
         for field, name in BROKER_NAMES.items():
             if name.startswith("group.") and (self._forwarding is None or _OF_SHARE_GROUPS not in name):
                 yield name, getattr(settings.coordinator, field)
-        if self._forwarding is None:  # otherwise the brokers coordinate transactions
+        if self._forwarding is None:  # otherwise these are settings of the brokers
+            yield "auto.create.topics.enable", False
             yield "transaction.max.timeout.ms", MAX_TIMEOUT_MS
             yield "transactional.id.expiration.ms", TRANSACTIONAL_ID_EXPIRATION_MS
 
