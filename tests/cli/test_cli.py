@@ -124,7 +124,9 @@ def test_terminal_table_has_a_rule_and_no_markup() -> None:
 @pytest.mark.usefixtures("lake")
 def test_history_lists_commits_newest_first_with_resets(run: Run) -> None:
     code, out, err = run("history", "--group", "g", "--topic", "t", "--partition", "0", "--format", "json")
-    assert (code, err) == (0, "")
+    lacks = "1 batch or record without a readable key that may be about it"
+    note = f"The history lacks {lacks}: they cannot be decoded (table quarantine).\n"
+    assert (code, err) == (0, note)
     rows = [json.loads(line) for line in out.splitlines()]
     events = [(row["log_offset"], row["event"], row["previous_offset"], row["difference"]) for row in rows]
     assert events == [

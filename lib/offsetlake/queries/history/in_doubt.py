@@ -55,7 +55,8 @@ def note_about_history(lake: Lake, group_id: str, topic: str, partition: int, lo
     batches = [row for row in rows if row["scope"] == "log_partition"]
     named = [f"{row['log_partition']}:{row['log_offset']}" for row in own[-_MAX_NAMED:]]
     parts = [f"{counted(len(own), 'record')} of it ({', '.join(named)})"] if own else []
-    parts += [f"{counted(len(batches), 'batch', 'batches')} that may have records of it"] if batches else []
+    what = counted(len(batches), "batch or record", "batches or records")
+    parts += [f"{what} without a readable key that may be about it"] if batches else []
     return "" if not parts else f"The history lacks {' and '.join(parts)}: they cannot be decoded (table quarantine)."
 
 
