@@ -42,7 +42,7 @@ TESTS := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder --max-w
 test: check .jars/spark/.ready .jars/broker/.ready .jars/zookeeper/.ready $(AIRFLOW)/.ready .s3-venv/.ready dist ## lint, types and tests, with a real broker, a real Spark cluster and Airflow
 	$(TESTS) -n 2 -m 'not long'
 
-test-all: test .jars/peer/.ready .jars/kafka-4.0.0/.ready .jars/kafka-4.3.1/.ready .jars/kafka-4.4.0/.ready .jars/mirror/.ready .tools/versitygw ## `make test`, then the tests that take long: kills at every kind of write, random logs, fuzzing, a browser
+test-all: test .jars/peer/.ready .jars/kafka-4.0.0/.ready .jars/kafka-4.3.1/.ready .jars/kafka-4.4.0/.ready .jars/mirror/.ready .tools/versitygw .tools/kgo.test ## `make test`, then the tests that take long: kills at every kind of write, random logs, fuzzing, a browser
 	$(TESTS) -n 4 -m long
 
 test-fast: $(VENV)/.dev ## the tests of bytes, logs and rules that start nothing
@@ -156,6 +156,16 @@ $(AIRFLOW)/.ready: $(REQ)/airflow.txt $(BIN)/uv
 	  GOBIN="$(CURDIR)/.tools" GOPATH="$(CURDIR)/.tools/go" GOCACHE="$(CURDIR)/.tools/go/cache" \
 	  go install -modcacherw -ldflags="-s -w" github.com/versity/versitygw/cmd/versitygw@v1.8.0 2>/dev/null; rm -rf .tools/go; \
 	fi
+
+# Test suites of clients, which run against a node as well as against its brokers; go.sum pins their modules.
+GO := $(or $(shell command -v go),$(wildcard /usr/local/go/bin/go))
+
+.tools/kgo.test: SUITE := github.com/twmb/franz-go/pkg/kgo
+.tools/kafka-go.test: SUITE := github.com/segmentio/kafka-go
+.tools/kgo.test .tools/kafka-go.test: tests/support/go/go.sum
+	@if [ -n "$(GO)" ]; then echo "building the test suite of $(SUITE)"; mkdir -p .tools; \
+	  GOPATH="$(CURDIR)/.tools/suites" GOCACHE="$(CURDIR)/.tools/suites/cache" GOFLAGS=-modcacherw \
+	  $(GO) -C tests/support/go test -c -vet=off -ldflags="-s -w" -o "$(CURDIR)/$@" $(SUITE); rm -rf .tools/suites; fi
 
 # 4.1 waits 5 ms with every commit on purpose: benchmarks compare with a later version.
 .jars/peer/.ready: tests/support/broker/pom.xml

@@ -35,6 +35,7 @@ LONGEST = (
     "broker",
     DAGS,
     "newest_broker",
+    "serve/front/test_client_suites.py",
     "e2e/test_killed.py",
     "e2e/test_object_store.py",
     "e2e/test_live_expiry.py",

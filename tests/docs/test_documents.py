@@ -54,6 +54,8 @@ ELSEWHERE = {
     "make docs ": "changes the checkout; tests/docs/test_generated_pages.py checks its result",
     "make airflow ": "does not end; tests/dags/test_page.py runs it",
     ".venv/bin/python -m pytest ": "runs this test",
+    "make .tools/": "takes a minute; the tests that need it are skipped without it",
+    "GOBIN=": "takes minutes; the tests that need it are skipped without it",
     ".venv/bin/offsetlake report ": "draws a picture for the documents",
     "chromium ": "draws a picture for the documents",
     "spark-submit ": "needs a Spark cluster; tests/e2e/test_cluster.py has one",
