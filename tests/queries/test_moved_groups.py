@@ -16,6 +16,7 @@ from offsetlake.queries.exploring.commits import Filters, commits_page, matching
 from offsetlake.queries.exploring.group_state import group_at
 from offsetlake.queries.exploring.keys import Key
 from offsetlake.queries.exploring.series import series
+from offsetlake.queries.moved import apart
 from support.broker.broker import Broker
 from support.broker.data_folder import copy_log
 from support.broker.workload import create_topic, simple_commit
@@ -225,3 +226,9 @@ def test_a_broker_answers_from_the_same_log_partition(tmp_path: Path, run: Run) 
     assert {key: value for key, value in found.items() if key[0] in silent} == {
         (name, partition): 10 + partition for name in silent for partition in range(2)
     }, "the coordinators do not know the offsets of groups that have not committed since, which are shown"
+
+
+def test_log_partitions_of_one_group_are_read_apart() -> None:
+    pairs = {frozenset((0, 50)), frozenset((1, 51)), frozenset((50, 51))}
+    assert apart([0, 1, 50, 51, 52], pairs) == [[0, 1, 52], [50], [51]]
+    assert apart([0, 1, 50], set()) == [[0, 1, 50]]

@@ -5,7 +5,8 @@ knows nothing of what was committed before (Kafka's `GroupCoordinatorService`): 
 the only one that counts.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from itertools import combinations
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -63,6 +64,26 @@ def former_places_in_history(lake: Lake) -> pa.Table:
     """Return `former_places` of all groups in history; reads nothing unless partitions were added to the topic."""
     count = log_partition_count(lake)
     return _SCHEMA.empty_table() if count is None else former_places(every_place(lake), count)
+
+
+def together(lake: Lake) -> set[frozenset[int]]:
+    """Return the pairs of log partitions that both have records of a group: a key can be in both."""
+    by_group: dict[str, set[int]] = {}
+    for row in former_places_in_history(lake).to_pylist():
+        by_group.setdefault(row["group_id"], {row["current"]}).add(row["log_partition"])
+    several = {frozenset(numbers) for numbers in by_group.values()}
+    return {frozenset(pair) for numbers in several for pair in combinations(numbers, 2)}
+
+
+def apart(partitions: Sequence[int], pairs: Collection[frozenset[int]]) -> list[list[int]]:
+    """Divide log partitions into the fewest parts, or nearly so, of which none contains one of the pairs."""
+    parts: list[list[int]] = []
+    for number in partitions:
+        fits = (part for part in parts if not any(frozenset((number, other)) in pairs for other in part))
+        if (part := next(fits, None)) is None:
+            parts.append(part := [])
+        part.append(number)
+    return parts
 
 
 def one_place_each(lake: Lake, places: pa.Table) -> dict[str, int]:

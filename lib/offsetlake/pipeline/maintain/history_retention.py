@@ -22,7 +22,7 @@ from offsetlake.lake.history_files import ALL_RUNS, History
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.compact.job import JOB as COMPACT
 from offsetlake.queries.history.reduction import deciding_rows
-from offsetlake.queries.moved import log_partition_count
+from offsetlake.queries.moved import apart, together
 from offsetlake.queries.questions import TIMED
 from offsetlake.rules import baseline
 from offsetlake.rules.policy import Keep
@@ -133,10 +133,10 @@ def _baseline(lake: Lake, through: int, recent_after: int) -> Pieces:
     history = History.open(lake, _CUT_TABLES, 0, through)
     partitions = history.partitions()
     rows = lake.count("offset_commits", f"ingest_run <= {through}")
-    is_grown = log_partition_count(lake) is not None  # then a key can be in several log partitions
-    step = 1 if is_grown else max(1, len(partitions) * _ROWS_AT_ONCE // max(rows, 1))
+    step, pairs = max(1, len(partitions) * _ROWS_AT_ONCE // max(rows, 1)), together(lake)
     for start in range(0, len(partitions), step):
-        yield _baseline_of(history, partitions[start : start + step], recent_after)
+        for some in apart(partitions[start : start + step], pairs):
+            yield _baseline_of(history, some, recent_after)
 
 
 def _baseline_of(history: History, partitions: Sequence[int], recent_after: int) -> dict[str, pa.Table]:

@@ -14,7 +14,7 @@ from offsetlake.lake.history_files import ALL_RUNS, History, RecordSource
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.portions import portions
 from offsetlake.queries.group_places import in_log_partitions
-from offsetlake.queries.moved import log_partition_count
+from offsetlake.queries.moved import apart, together
 from offsetlake.rules.reduction import KEY, PART, Reduction
 
 COMMIT_TABLES = ("offset_commits", "transaction_markers")
@@ -99,8 +99,8 @@ def partitions_in_portions(
 ) -> Iterator[list[int]]:
     """Yield the log partitions of history some at a time, of about `rows_at_once` rows, which bounds memory.
 
-    They are yielded one by one if partitions were added to the topic. `advance` is called after each portion; `within`,
-    if not None, limits the log partitions.
+    Two with records of one group, because partitions were added to the topic, are not yielded together. `advance` is
+    called after each portion; `within`, if not None, limits the log partitions.
     """
     partitions = [partition for partition in history.partitions() if within is None or partition in within]
     parts = portions({table: history.lake.delta_table(table) for table in history.files}, 0, rows_at_once)
@@ -108,9 +108,9 @@ def partitions_in_portions(
         (part, some) for part in parts if (some := [partition for partition in partitions if part.has(partition)])
     ]
     done, total = 0, sum(part.rows for part, _ in wanted)
-    is_grown = log_partition_count(history.lake) is not None  # then a key can be in several log partitions
+    pairs = together(history.lake)
     for part, some in wanted:
-        yield from ([partition] for partition in some) if is_grown else [some]
+        yield from apart(some, pairs)
         pa.default_memory_pool().release_unused()  # of each portion: the C library keeps it in fragments otherwise
         done += part.rows
         advance(done, total)
