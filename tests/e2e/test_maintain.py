@@ -49,7 +49,11 @@ def _few_files_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _segments(log: Path) -> dict[str, list[int]]:
-    return {path.name: sorted(int(segment.stem) for segment in path.glob("*.log")) for path in log.glob("*-*")}
+    return {
+        path.name: sorted(int(segment.stem) for segment in path.glob("*.log"))
+        for path in log.glob("*-*")
+        if path.is_dir()
+    }
 
 
 def _bytes(folder: Path) -> dict[Path, bytes]:

@@ -41,7 +41,7 @@ def upkeep(lake: Lake, log: Path | None = None, vacuum_retention_ms: int = 0) ->
 
 def grow(folder: Path, log: RandomLog) -> None:
     """Write a log to a folder that can contain its first part; segments that were deleted from it are not restored."""
-    firsts = {path.name: min(path.glob("*.log")).name for path in folder.glob("*-*")}
+    firsts = {path.name: min(path.glob("*.log")).name for path in folder.glob("*-*") if path.is_dir()}
     log.write(folder)
     for partition, first in firsts.items():
         for segment in (folder / partition).glob("*.log"):
