@@ -1,7 +1,7 @@
 -- For every stored offset: the clock from which its retention counts, and what keeps the offset at any age.
 --
 -- The rules are those of a broker since Kafka 2.1 (KIP-211), as `expire` applies them, except for what the tables do
--- not have: your retention times, and the topics that do not exist any more in a live cluster.
+-- not have: your retention times, records that are missing in the log, and topics that a live cluster does not have.
 --
 --   group_id         consumer group
 --   topic            topic of the offset

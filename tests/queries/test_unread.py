@@ -10,7 +10,7 @@ from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.queries.unread import listed
 from support.command_line import Run
 from support.e2e.in_process import InProcess
-from support.e2e.lakes import cycle
+from support.e2e.lakes import cycle, plan_expiry, rows
 from support.lakes import new_lake
 from support.log.made_folders import write
 from support.oracle.encoders import group_log_partition, offset_key, offset_value
@@ -132,6 +132,9 @@ def test_missing_records_are_named_until_the_lake_is_complete(tmp_path: Path, ru
     lake = new_lake(tmp_path / "lake")
     ingested, _ = cycle(InProcess(), lake, log)
     assert ingested.missing == ((*where, 1, 2), (*where, 3, 4))
+    plan_expiry(InProcess(), lake)
+    expiring = {row["group_id"] for row in rows(lake, "tombstones")}
+    assert expiring == {name for name in GROUPS if group_log_partition(name, 50) != where.partition}
     code, _, err = run("offsets", "--group", group, "--lake", str(lake.location))
     assert (code, f"log offset 1 of {where} and log offset 3 of {where} were missing" in err) == (0, True)
     unknown = next(name for n in range(999) if group_log_partition(name := f"x-{n}", 50) == where.partition)

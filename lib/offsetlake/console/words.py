@@ -40,7 +40,7 @@ _TONES = {
 """How states and statuses are shown, by the tone of their colour; others are neutral."""
 
 _KEPT = {
-    "quarantined": "kept: a later record could not be decoded",
+    "quarantined": "kept: a later record could not be decoded, or is missing in the log",
     "no_group": "kept: the group was deleted",
     "share_group": "kept: share group",
     "active_group": "kept: the group is active",

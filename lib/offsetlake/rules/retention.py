@@ -8,7 +8,7 @@ one is checked there when a topic is deleted:
 | condition                                                                | rule                  | expires |
 |--------------------------------------------------------------------------|-----------------------|---------|
 | The offset, or the state of its group, is unknown, because a later       | `quarantined`         | no      |
-| record could not be decoded.                                             |                       |         |
+| record could not be decoded, or is missing in the log.                   |                       |         |
 | The topic has been deleted.                                              | `topic_deleted`       | yes     |
 | The group does not exist: a tombstone of the group hides its offsets.    | `no_group`            | no      |
 | The group is a share group.                                              | `share_group`         | no      |

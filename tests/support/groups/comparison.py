@@ -159,7 +159,9 @@ def topic_ids(bootstrap: str, topics: Mapping[str, int]) -> dict[str, uuid.UUID]
 
 
 def write_topic_ids(log: Path, ids: Mapping[str, uuid.UUID]) -> None:
-    """Write a log with commits that contain the IDs of topics."""
+    """Write a log with all log partitions of groups, and commits that contain the IDs of topics."""
+    for number in range(LOG_PARTITIONS):
+        (log / f"__consumer_offsets-{number}").mkdir(parents=True, exist_ok=True)
     records = [
         Record(number, 1, offset_key(GROUP_OF_IDS, name, 0), offset_value(4, 0, commit_timestamp=1, topic_id=id_))
         for number, (name, id_) in enumerate(ids.items())

@@ -1,7 +1,7 @@
 """Evaluates log partitions in a Spark task: reads state files, and writes decisions to `tombstones`."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from offsetlake.lake.state_files import StateFile, list_state_files, read_state_
 from offsetlake.pipeline.emit.decisions import SELECTION, TOMBSTONE, replaced, standing
 from offsetlake.pipeline.expire import idle_share_groups as shares
 from offsetlake.pipeline.expire.comparison import compare, oldest_planned
+from offsetlake.pipeline.expire.missing_records import with_missing, with_unknown_states
 from offsetlake.pipeline.expire.rejections import Rejections
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.rules.reduction import KEY
@@ -55,7 +56,7 @@ class Evaluation:
 
     `share_updates` are the `newest_updates`; without a policy for share groups there are none. `rejected` are the
     decisions that are not planned, with the columns of `decisions.TOMBSTONE`. `unresolved` is what is unknown in all
-    log partitions: usually nothing.
+    log partitions, and `missing` the ends of what the log lacks of each: usually nothing.
     """
 
     lake: Lake
@@ -66,6 +67,7 @@ class Evaluation:
     deleted_topics: tuple[str, ...]
     rejected: pa.Table
     unresolved: Unresolved
+    missing: Mapping[int, int]
 
     @property
     def partitions(self) -> list[int]:
@@ -92,10 +94,9 @@ def start_evaluation(
     files = {table: list_state_files(lake, table, versions.get(table, 0)) for table in tables}
     updates = shares.newest_updates(lake, files.pop(shares.SHARE_PARTITIONS, {}).values())
     rejected = SELECTION.empty_table() if rejected is None else rejected
-    unresolved = read_state_files(lake, "unresolved_records", chain(*files.get("unresolved_records", {}).values()))
-    return Evaluation(
-        lake, files, policy, now, updates, tuple(deleted_topics), rejected, Unresolved(unresolved.combine_chunks())
-    )
+    stored = read_state_files(lake, "unresolved_records", chain(*files.get("unresolved_records", {}).values()))
+    unresolved, missing = with_missing(lake, stored)
+    return Evaluation(lake, files, policy, now, updates, tuple(deleted_topics), rejected, unresolved, missing)
 
 
 @dataclass(slots=True)
@@ -164,7 +165,7 @@ def open_partition(evaluation: Evaluation, partition: int) -> EvaluatedPartition
     def rows(table: str, columns: Sequence[str]) -> pa.Table:
         return read_state_files(evaluation.lake, table, evaluation.state_files[table].get(partition, []), columns)
 
-    facts = GroupFacts(rows("groups", _OF_GROUPS))
+    facts = GroupFacts(with_unknown_states(rows("groups", _OF_GROUPS), evaluation.missing.get(partition)))
     return EvaluatedPartition(facts, rows("pending_offsets", _OF_PENDING), Rejections(evaluation.rejected))
 
 
