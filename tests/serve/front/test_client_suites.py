@@ -47,7 +47,7 @@ def compared(version: str, folder: Path, run: Callable[[str], set[str]]) -> set[
         at_broker = run(broker.bootstrap)
         code, output = adopted.adopt("--execute")
         assert code == 0, output
-        with adopted.serving() as serving:
+        with adopted.serving(coordinator={"initial_rebalance_delay_ms": 0}) as serving:
             through_node = run(serving.bootstrap)
     assert through_node == at_broker
     assert [line for line in serving.said if "Traceback" in line] == []
