@@ -15,7 +15,10 @@ from support.report.report_rows import TAGS
 
 pytestmark = [pytest.mark.slow, needs_browser]
 
-SCREENS = [(390, False), (390, True), (1280, True), (2560, False)]
+SCREENS = [
+    (390, False),
+    *(pytest.param(*each, marks=pytest.mark.long) for each in ((390, True), (1280, True), (2560, False))),
+]
 LONG = "a-group-with-a-long-name-" * 9
 GROUPS = ["billing", TAGS, LONG, "שלום \u202eabc"]
 OF_LONG = urlencode({"group": LONG, "topic": LONG, "partition": 0})
