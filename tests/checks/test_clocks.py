@@ -80,6 +80,12 @@ def test_gate_names_only_new_records_and_full_all(tmp_path: Path, run: Run) -> N
     assert position not in run("check", *where)[2]
 
 
+def test_a_suite_about_other_tables_names_none(tmp_path: Path, run: Run) -> None:
+    lake = small_lake(tmp_path / "lake", offset_commits=[at(1, NOW)], runs=[ingest(1), compaction(1)])
+    code, _, err = run("check", "--gate", "--suite", "after_emit", "--lake", str(lake.location))
+    assert (code, "Traceback" in err) == (0, False), err
+
+
 def test_time_of_the_read_is_ignored_if_its_clock_was_wrong(tmp_path: Path) -> None:
     lake = small_lake(tmp_path / "lake", offset_commits=[at(1, NOW)], runs=[ingest(1, finished_at=5000)])
     assert not named(lake)
