@@ -179,6 +179,7 @@ def test_adoption_continues_after_a_broker_and_the_controller_were_killed(
     adopted, (_, second) = Adopted(tmp_path, cluster), cluster.brokers
     with ThreadPoolExecutor(1) as pool:
         moving = pool.submit(adopted.adopt, "--execute")
+        until(adopted.is_owned, expected=True)  # the plan, for which all brokers name their groups, has been made
         second.kill()
         cluster.controller.kill()
         cluster.controller.start()
