@@ -26,6 +26,11 @@ def mapped(keys: pa.ChunkedArray, values: Mapping[str, str | None]) -> pa.Chunke
     return pa.chunked_array([pa.array([*values.values()], pa.string())]).take(indices)
 
 
+def by_row(values: Mapping[int, str], rows: int) -> pa.Array:
+    """Return a column with the values of some rows, null for all others."""
+    return pa.array(map(values.get, range(rows)), pa.string())
+
+
 def taken(column: pa.ChunkedArray, rows: Ints) -> pa.ChunkedArray:
     """Return the values in some rows of a column, null for the row -1."""
     return column.take(pa.array(rows, mask=rows < 0))

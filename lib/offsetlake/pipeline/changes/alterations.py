@@ -9,7 +9,7 @@ from offsetlake.pipeline.changes.execute import rows_of
 from offsetlake.pipeline.changes.group_selection import GroupSelection
 from offsetlake.pipeline.changes.live import LIMIT, Live
 from offsetlake.rules.reduction import KEY
-from offsetlake.util.columns import taken
+from offsetlake.util.columns import by_row, taken
 from offsetlake.util.row_codes import rows_in
 
 VALUES = ("committed_offset", "leader_epoch", "metadata", "expire_timestamp")
@@ -88,9 +88,7 @@ def plan_alterations(
         "evidence": strategy.evidence,
         "log_partition": partitions,
         "commit_timestamp": now,
-        "reason": pc.coalesce(
-            pa.array(map(unknown.get, range(len(names))), pa.string()), wanted["reason"], obstacle, unexpected
-        ),
+        "reason": pc.coalesce(by_row(unknown, len(names)), wanted["reason"], obstacle, unexpected),
     }
     note = wanted["note"]
     if strategy.name in _OF_ANY_GROUP:

@@ -21,7 +21,7 @@ from offsetlake.pipeline.changes.execute import execute, rows_of
 from offsetlake.pipeline.changes.group_selection import select_groups
 from offsetlake.rules.reduction import KEY, latest
 from offsetlake.util.amounts import counted, noun
-from offsetlake.util.columns import taken
+from offsetlake.util.columns import by_row, taken
 from offsetlake.util.row_codes import rows_in
 
 JOB = "repair"
@@ -82,7 +82,7 @@ def plan_repair(lake: Lake, now: int) -> pa.Table:
         "previous_leader_epoch": effective["leader_epoch"],
         "previous_metadata": effective["metadata"],
         "commit_timestamp": pc.fill_null(effective["commit_timestamp"], now),
-        "reason": pa.array(map(unknown.get, range(newest.num_rows)), pa.string()),
+        "reason": by_row(unknown, newest.num_rows),
     }
     return rows_of("alterations", columns, newest.num_rows)
 

@@ -15,7 +15,7 @@ from offsetlake.pipeline.changes.group_selection import GroupSelection
 from offsetlake.rules import strategies
 from offsetlake.rules.offsets_csv import SCHEMA, read_offsets
 from offsetlake.rules.reduction import KEY
-from offsetlake.util.columns import taken
+from offsetlake.util.columns import by_row, taken
 from offsetlake.util.row_codes import rows_in
 
 if TYPE_CHECKING:
@@ -194,15 +194,13 @@ def from_group(groups: GroupSelection, source: str, group_id: str) -> pa.Table:
     rows = rows.filter(pc.equal(rows["group_id"], source))
     if not rows.num_rows:
         raise BadRequest(f"Group {source!r} has no offsets to copy.")
-    unknown = groups.unknown_offsets(rows)
-    reason = pa.array(map(unknown.get, range(rows.num_rows)), pa.string())
+    reason = by_row(groups.unknown_offsets(rows), rows.num_rows)
     return _wanted(rows, group_id=pa.array([group_id] * rows.num_rows, pa.string()), reason=reason)
 
 
 def from_history(rows: pa.Table, unknown: Mapping[int, str]) -> pa.Table:
     """Return offsets from rows of history with the columns of `offsets`; `unknown` has a reason for refused rows."""
-    reason = pa.array(map(unknown.get, range(rows.num_rows)), pa.string())
-    return _wanted(rows.select([*KEY, *VALUES]), reason=reason)
+    return _wanted(rows.select([*KEY, *VALUES]), reason=by_row(unknown, rows.num_rows))
 
 
 def unchanged(rows: pa.Table, note: str) -> pa.Table:

@@ -23,6 +23,7 @@ from offsetlake.queries.history.deleted import groups_in_history
 from offsetlake.queries.history.in_doubt import unknown_then
 from offsetlake.rules.reduction import KEY
 from offsetlake.rules.translation import NONE, Bounds, Translated, by_checkpoints, by_syncs
+from offsetlake.util.columns import by_row
 from offsetlake.util.row_codes import Ints
 
 _OF_OFFSETS = (*KEY, "committed_offset", "metadata")
@@ -73,8 +74,7 @@ def source_offsets(lake: Lake, pattern: str, as_of_ms: int | None = None) -> pa.
         unknown = unknown_then(lake, rows, as_of_ms)
     if not rows.num_rows:
         raise BadRequest(f"No group like {pattern!r} has an offset in the lake {lake.location}.")
-    reasons = pa.array(map(unknown.get, range(rows.num_rows)), pa.string())
-    return rows.select(_OF_OFFSETS).append_column("unknown", reasons)
+    return rows.select(_OF_OFFSETS).append_column("unknown", by_row(unknown, rows.num_rows))
 
 
 def plan_translation(lake: Lake, request: Translation, now: int) -> pa.Table:
