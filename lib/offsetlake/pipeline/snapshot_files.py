@@ -83,13 +83,11 @@ def offsets_of_file(path: Path, pattern: str, ignored: Ignored = lambda _columns
         BadRequest: The file cannot be read, or contains rows that are not offsets, which the message lists. Negative
             offsets, which clients can have committed, are returned.
     """
-    read: Callable[[Path], pa.Table] | None = _READERS.get(path.suffix)
-    if path.suffix == ".csv":
-        read = functools.partial(_read_csv, ignored=ignored)
+    read = _READERS.get(path.suffix)
     if read is None:
         raise BadRequest(f"Cannot read {path}: the name of the file must end in {_SUFFIXES}.")
     try:
-        rows = read(path)
+        rows = read(path, ignored)
     except OSError as error:
         raise BadRequest(f"Cannot read {path}: {error.strerror or error}.") from error
     except pa.ArrowException as error:
@@ -125,7 +123,7 @@ def _read_csv(path: Path, ignored: Ignored) -> pa.Table:
     return read_offsets(path.read_bytes(), None, str(path), MIN_OFFSET, ignored)
 
 
-def _read_json_lines(path: Path) -> pa.Table:
+def _read_json_lines(path: Path, _ignored: Ignored) -> pa.Table:
     options = pj.ParseOptions(explicit_schema=_COLUMNS, unexpected_field_behavior="ignore")
     try:
         content = as_utf8(path.read_bytes())
@@ -136,7 +134,7 @@ def _read_json_lines(path: Path) -> pa.Table:
     return _checked(rows.filter(pc.invert(is_position)), path)
 
 
-def _read_columns(path: Path) -> pa.Table:
+def _read_columns(path: Path, _ignored: Ignored) -> pa.Table:
     names = [field.name for field in _COLUMNS]
     reader = pq.read_table if path.suffix == ".parquet" else feather.read_table
     found = pq.read_schema(path) if path.suffix == ".parquet" else pa.ipc.open_file(path).schema
@@ -175,9 +173,10 @@ _WRITERS: dict[str, Callable[[pa.Table, Path], None]] = {
     ".jsonl": _write_json_lines,
     ".csv": _write_csv,
 }
-_READERS: dict[str, Callable[[Path], pa.Table]] = {
+_READERS: dict[str, Callable[[Path, Ignored], pa.Table]] = {
     ".parquet": _read_columns,
     ".arrow": _read_columns,
     ".jsonl": _read_json_lines,
+    ".csv": _read_csv,
 }
 _SUFFIXES = ".parquet, .arrow, .jsonl or .csv"
