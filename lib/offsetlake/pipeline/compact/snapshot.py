@@ -21,7 +21,7 @@ from offsetlake.lake.history_files import RecordSource
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import StateFile, files_of_groups, list_state_files, read_state_files
 from offsetlake.log.address import LogAddress
-from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition, OffsetRange
+from offsetlake.log.positions import OFFSETS_TOPIC, LogExtent, LogPartition, OffsetRange
 from offsetlake.log.reading import decode, plan_readers
 from offsetlake.pipeline.compact.task import (
     Compaction,
@@ -130,13 +130,14 @@ def read_snapshot_in_parts(
     columns: Sequence[str] | None = None,
     *,
     threads: int = 1,
+    extent: LogExtent | None = None,
 ) -> tuple[Snapshot, list[T]]:
     """Read a snapshot as `read_snapshot`, but with an empty table `offsets`, as its rows are many.
 
     The rows of each log partition are passed to `convert`, in `threads` threads, and are freed after that. The results
-    are returned beside the snapshot.
+    are returned beside the snapshot. `extent` is what `log` contains; None to have it read.
     """
-    extent = log.describe()
+    extent = extent or log.describe()
     available = {source.partition: span for source, span in extent.ranges.items() if source.topic == OFFSETS_TOPIC}
     if runs.last_run(lake, "ingest"):
         check_same_log(lake, log, extent)

@@ -30,9 +30,9 @@ from offsetlake.lake.log_ends import newest_ends
 from offsetlake.lake.runs import LogRange, compacted_positions
 from offsetlake.log.address import LogAddress
 from offsetlake.log.compiling import compile_loops
-from offsetlake.log.disk.folder import describe, ends_of
+from offsetlake.log.disk.folder import ends_of
 from offsetlake.log.disk.segments import segments_of
-from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
+from offsetlake.log.positions import OFFSETS_TOPIC, LogExtent, LogPartition
 from offsetlake.log.writer.recovery import recover
 from offsetlake.pipeline.compact.snapshot import Snapshot, read_snapshot_in_parts
 from offsetlake.queries.unread import Unread, unread
@@ -61,11 +61,13 @@ def build(request: dict[str, Any]) -> dict[str, Any]:
         ends = {int(partition): end for partition, end in request["ends"].items()}
     _check_covered(lake, folder, request["log_partitions"])
     threads = MAX_THREADS if request["ends"] is None else 1  # one while the serving process answers requests
+    log = LogAddress(folder=folder)
+    extent = log.describe()
     snapshot, offsets = read_snapshot_in_parts(
-        lake, LogAddress(folder=folder), encode_offsets, ends, OFFSET_COLUMNS, threads=threads
+        lake, log, encode_offsets, ends, OFFSET_COLUMNS, threads=threads, extent=extent
     )
     _check_placement(snapshot, request["log_partitions"])
-    parts = snapshot_parts(snapshot, offsets, newest_ends(lake), _not_read(lake, folder))
+    parts = snapshot_parts(snapshot, offsets, newest_ends(lake), _not_read(unread(lake), extent))
     file = _file_with_space(request["files"], sum(map(len, parts)), folder)
     with os.fdopen(file, "wb", closefd=False) as out:
         out.writelines(parts)
@@ -93,9 +95,8 @@ def _file_with_space(files: Sequence[int], size: int, folder: Path) -> int:
     )
 
 
-def _not_read(lake: Lake, folder: Path) -> Unread:
+def _not_read(ingested: Unread, extent: LogExtent) -> Unread:
     """Return what the log lacks, by itself or according to the last ingest."""
-    extent, ingested = describe(folder), unread(lake)
     present = {*extent.ranges, *extent.empty}
     absent = {*extent.absent, *(LogPartition(*where) for where in ingested.partitions)}
     missing = {LogRange(*where, *offsets) for where, offsets in extent.missing}
