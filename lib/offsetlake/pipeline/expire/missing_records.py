@@ -5,14 +5,16 @@ an ingest has read them.
 """
 
 from collections.abc import Mapping
+from operator import attrgetter
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offsetlake.kafka.records.concerns import EVERYTHING
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.runs import last_run
-from offsetlake.log.positions import LOG_TOPICS, OFFSETS_TOPIC
+from offsetlake.log.positions import OFFSETS_TOPIC
+from offsetlake.queries.unread import unread
 from offsetlake.rules.groups.state import UNKNOWN
 from offsetlake.rules.unresolved import Unresolved, newest
 
@@ -24,29 +26,25 @@ def with_missing(lake: Lake, stored: pa.Table) -> tuple[Unresolved, Mapping[int,
         lake: The lake, whose last ingest knows what is missing.
         stored: The rows of `unresolved_records`.
     """
-    last = last_run(lake, "ingest")
-    missing = [part for part in (last.missing or ()) if part.topic in LOG_TOPICS] if last else []
-    if not missing:
+    ends = {(part.topic, part.partition): part.end for part in sorted(unread(lake).missing, key=attrgetter("end"))}
+    if not ends:
         return Unresolved(stored.combine_chunks()), {}
-    nothing = {"group_id": "", "topic": None, "topic_id": None, "partition": None, "producer_id": None}
+    constant = EVERYTHING._asdict() | {"group_id": "", "producer_id": None, "reason": "records are missing"}
     rows = [
-        {"scope": "log_partition", "log_topic": part.topic, "log_partition": part.partition, "log_offset": part.end}
-        | {"reason": "records are missing", **nothing}
-        for part in missing
+        constant | {"log_topic": topic, "log_partition": number, "log_offset": end}
+        for (topic, number), end in ends.items()
     ]
-    found = newest([*stored.to_pylist(), *rows])
-    ends: dict[int, int] = {}
-    for part in missing:
-        if part.topic == OFFSETS_TOPIC:
-            ends[part.partition] = max(part.end, ends.get(part.partition, 0))
-    return Unresolved(pa.Table.from_pylist(found, table_schema("unresolved_records")).combine_chunks()), ends
+    found = pa.Table.from_pylist(newest([*stored.to_pylist(), *rows]), table_schema("unresolved_records"))
+    of_offsets = {number: end for (topic, number), end in ends.items() if topic == OFFSETS_TOPIC}
+    return Unresolved(found.combine_chunks()), of_offsets
 
 
 def with_unknown_states(groups: pa.Table, end: int | None) -> pa.Table:
     """Return rows of `groups` of a log partition, with the state Unknown if it may be older than missing records.
 
-    Only a classic group writes its whole state with each record: the state of others is known from all records.
-    `end` is the log offset after the missing records; None if none are missing.
+    Each record of a classic group contains its whole state. A record of another group changes a part of it, so that the
+    state is known only if no record is missing. `end` is the log offset after the missing records; None if there are
+    none.
     """
     if end is None:
         return groups
