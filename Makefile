@@ -39,10 +39,10 @@ airflow: setup $(AIRFLOW)/.ready ## start a local Airflow with the DAGs on the b
 
 TESTS := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder --max-worker-restart 0 --durations=15
 
-test: check .jars/spark/.ready .jars/broker/.ready .jars/zookeeper/.ready $(AIRFLOW)/.ready .s3-venv/.ready dist ## lint, types and tests, with a real broker, a real Spark cluster and Airflow
+test: check .jars/spark/.ready .jars/broker/.ready .jars/peer/.ready .jars/zookeeper/.ready $(AIRFLOW)/.ready .s3-venv/.ready dist ## lint, types and tests, with a real broker, a real Spark cluster and Airflow
 	$(TESTS) -n 3 -m 'not long'
 
-test-all: test .jars/peer/.ready .jars/kafka-4.0.0/.ready .jars/kafka-4.3.1/.ready .jars/kafka-4.4.0/.ready .jars/mirror/.ready .tools/versitygw .tools/kgo.test ## `make test`, then the tests that take long: kills at every kind of write, random logs, fuzzing, a browser
+test-all: test .jars/kafka-4.0.0/.ready .jars/kafka-4.3.1/.ready .jars/kafka-4.4.0/.ready .jars/mirror/.ready .tools/versitygw .tools/kgo.test ## `make test`, then the tests that take long: kills at every kind of write, random logs, fuzzing, a browser
 	$(TESTS) -n 4 -m long
 
 test-fast: $(VENV)/.dev ## the tests of bytes, logs and rules that start nothing
@@ -169,7 +169,7 @@ GO := $(or $(shell command -v go),$(wildcard /usr/local/go/bin/go))
 
 # 4.1 waits 5 ms with every commit on purpose: benchmarks compare with a later version.
 .jars/peer/.ready: tests/support/broker/pom.xml
-	@echo "fetching a second version of Kafka for the long tests and the benchmarks"
+	@echo "fetching a second version of Kafka for the tests and the benchmarks"
 	@$(MVN) -f $< -Dkafka.version=4.2.0 dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$(CURDIR)/.jars/peer"
 	@touch $@
 

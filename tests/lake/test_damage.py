@@ -17,6 +17,7 @@ from support.e2e.lakes import plan_expiry, state
 pytestmark = pytest.mark.slow
 
 EVERY = COMMITS | CHECKPOINTS | HINTS | DATA
+ONE_TABLE_EACH = [*zip(("offset_commits", "runs", "tombstones"), CHECKPOINTS, strict=True)]
 UNUSABLE, CHANGED = 6, 10  # exit codes
 EXPIRE = ["expire", "--now", "2100-01-01"]
 
@@ -82,7 +83,7 @@ def test_loss_of_history_is_said(run: Run, folder: Path, kind: str) -> None:
         assert not check_noticed(run, folder, "offset_commits", *command)
 
 
-@pytest.mark.parametrize(("table", "kind"), zip(["offset_commits", "runs", "tombstones"], CHECKPOINTS, strict=True))
+@pytest.mark.parametrize(("table", "kind"), ONE_TABLE_EACH)
 def test_damaged_checkpoint_loses_nothing(run: Run, folder: Path, kind: str, table: str, expected: Tables) -> None:
     EVERY[kind](folder / table)
     command = check_noticed(run, folder, table, "sql", f"SELECT * FROM {table}")
