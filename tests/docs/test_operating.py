@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from offsetlake.auth import acl, login_attempts
 from offsetlake.cli.config import SERVE
 from offsetlake.log.positions import TRANSACTION_LOG_PARTITIONS
 from offsetlake.serve.apis import log_reads
-from offsetlake.serve.auth import acl, login_attempts
 from offsetlake.serve.net import connection, descriptors, login
 from offsetlake.serve.protocol import topics
 from offsetlake.serve.settings import Settings

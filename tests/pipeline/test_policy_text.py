@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from offsetlake.errors import BadRequest
 from offsetlake.pipeline.expire.policy_text import parse_policy, policy_text
-from offsetlake.rules.patterns import pattern_problem
 from offsetlake.rules.policy import Override, RetentionPolicy
+from offsetlake.util.patterns import pattern_problem
 from offsetlake.util.times import MAX_TIMESTAMP_MS
 
 DURATIONS = st.integers(0, MAX_TIMESTAMP_MS)

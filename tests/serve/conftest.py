@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from offsetlake.serve import logs
+from offsetlake.util import log_lines
 from support.broker import workload
 from support.broker.broker import Broker
 from support.broker.tools import await_all_loaded
@@ -74,4 +74,4 @@ def newest_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 @pytest.fixture(autouse=True)
 def _all_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Disable the limit of log lines, so that tests see all lines whatever earlier tests logged."""
-    monkeypatch.setattr(logs, "CLIENT_LINES", 10**9)
+    monkeypatch.setattr(log_lines, "CLIENT_LINES", 10**9)

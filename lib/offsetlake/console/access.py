@@ -17,10 +17,9 @@ from fastapi import Depends, Request
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
+from offsetlake.auth.acl import ADMIN, ANONYMOUS, Access
 from offsetlake.console.hosts import is_local
 from offsetlake.console.sessions import Session, Sessions
-from offsetlake.serve.auth.acl import ADMIN, Access
-from offsetlake.serve.auth.principals import ANONYMOUS
 from offsetlake.serve.net.security import Security
 
 MAX_FORM_BYTES = 1 << 20

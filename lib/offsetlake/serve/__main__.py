@@ -7,10 +7,10 @@ import os
 import sys
 
 from offsetlake.errors import OffsetlakeError
-from offsetlake.serve.logs import log_to_stderr
 from offsetlake.serve.server import serve
 from offsetlake.serve.settings import Settings, with_secrets
 from offsetlake.util.escaping import visible
+from offsetlake.util.log_lines import log_to_stderr
 from offsetlake.util.process_exit import open_standard_streams
 
 

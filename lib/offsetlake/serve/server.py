@@ -18,7 +18,6 @@ from offsetlake.log.disk.segments import partition_folders
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.writer.ownership import disk_errors, owned
 from offsetlake.serve.apis.dispatch import Service
-from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.collection import uncollected
 from offsetlake.serve.components import ServerComponents
 from offsetlake.serve.front.broker import Broker, with_adopted_log
@@ -26,6 +25,7 @@ from offsetlake.serve.front.topic_ends import topic_ends
 from offsetlake.serve.metrics.traffic import MeasuredRequests
 from offsetlake.serve.net.accept import accept
 from offsetlake.serve.net.acceptor import Acceptor
+from offsetlake.serve.net.client import Client
 from offsetlake.serve.net.connection import Connection, Requests
 from offsetlake.serve.net.descriptors import limit_connections
 from offsetlake.serve.net.frame_memory import Memory

@@ -62,7 +62,7 @@ class Settings:
     | flush            | A value of `offsetlake.serve.writes.rounds.Flush`. |
     | http             | Host and port of the HTTP listener; None disables HTTP and the metrics. |
     | console          | The console at the HTTP listener; None disables it. |
-    | log_format       | A value of `offsetlake.serve.logs.LogFormat`. |
+    | log_format       | A value of `offsetlake.util.log_lines.LogFormat`. |
     | log_partitions   | The number of log partitions. |
     | coordinator      | The limits and intervals of group membership. |
     | commits_recorded | The share of commits, 0 to 1, for which an audit event is recorded. |
@@ -82,8 +82,8 @@ class Settings:
     | open_to_anyone              | Permits a non-loopback listener without authentication. |
     | tls_certificate, tls_key    | PEM files; None disables TLS. |
     | tls_client_ca               | PEM file; clients need a certificate that is signed by this CA. |
-    | credentials                 | File of `offsetlake.serve.auth.credentials`; None disables SASL authentication. |
-    | acl                         | ACL file (`offsetlake.serve.auth.acl`); None allows every client everything. |
+    | credentials                 | File of `offsetlake.auth.credentials`; None disables SASL authentication. |
+    | acl                         | ACL file (`offsetlake.auth.acl`); None allows every client everything. |
     | max_connections             | The maximum number of connections. |
     | max_connections_per_address | The maximum number of connections from one address. |
     | commits_per_second          | The quota of one group; None disables quotas. |

@@ -14,7 +14,7 @@ from offsetlake.log.disk.partition_reader import PartitionReader
 from offsetlake.log.writer import appender as appender_module
 from offsetlake.serve.apis import log_reads
 from offsetlake.serve.apis.dispatch import Service
-from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.net.client import Client
 from offsetlake.serve.net.connection import Connection
 from offsetlake.serve.net.frame_memory import Memory
 from offsetlake.serve.net.turns import Turns

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from offsetlake.auth.acl import ADMIN, COMMIT, READ, Access, Grant
 from offsetlake.serve.apis.api_versions import api_versions
 from offsetlake.serve.apis.node_configs import NodeConfigs
 from offsetlake.serve.apis.partition_requests import PartitionRequests
-from offsetlake.serve.auth.acl import ADMIN, COMMIT, READ, Access, Grant
-from offsetlake.serve.auth.principals import Client, RequestContext
 from offsetlake.serve.front.requests import Response
+from offsetlake.serve.net.client import Client, RequestContext
 from offsetlake.serve.net.security import Security
 from offsetlake.serve.protocol import api_keys as apis
 from offsetlake.serve.protocol.encoding import Lazy, encoded

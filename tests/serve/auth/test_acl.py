@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from offsetlake.auth import acl as acl_module
+from offsetlake.auth.acl import ADMIN, ANY_PERMISSION, COMMIT, READ, Access, Acl, Grant
 from offsetlake.errors import BadRequest
-from offsetlake.serve.auth import acl as acl_module
-from offsetlake.serve.auth.acl import ADMIN, ANY_PERMISSION, COMMIT, READ, Access, Acl, Grant
-from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.net.client import Client
 from offsetlake.serve.protocol.api_keys import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from offsetlake.auth.credentials import Credentials, problems
 from offsetlake.cli.commands.serving.credentials import token
 from offsetlake.errors import BadRequest
-from offsetlake.serve.auth.credentials import Credentials, problems
 from offsetlake.serve.net.security import Security
 from offsetlake.serve.settings import Settings
 from offsetlake.util.atomic_files import temporary_of

@@ -7,8 +7,8 @@ import trustme
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from offsetlake.auth import tls
 from offsetlake.errors import BadRequest
-from offsetlake.serve.auth import tls
 from offsetlake.serve.net.security import problems
 from offsetlake.serve.settings import Settings
 from support.serve.secured import Secured, secured

@@ -10,8 +10,8 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient, ConfigResource
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
+from offsetlake.auth.credentials import Credentials
 from offsetlake.kafka import error_codes
-from offsetlake.serve.auth.credentials import Credentials
 from offsetlake.serve.protocol.api_keys import METADATA
 from support.broker.broker import PASSWORDS, Broker
 from support.broker.workload import create_topic, simple_commit

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from offsetlake.auth.acl import COMMIT, READ, Access, Grant
 from offsetlake.coordinator.consumer import regexes
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.steps import Timer, TimerKind
 from offsetlake.kafka import error_codes
-from offsetlake.serve.auth.acl import COMMIT, READ, Access, Grant
 from offsetlake.serve.groups import regex_evaluation
 from offsetlake.serve.protocol import api_keys as apis
 from support.groups.consumer_scenarios import Group

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from offsetlake.serve.auth.acl import Acl
-from offsetlake.serve.auth.credentials import Credentials
+from offsetlake.auth.acl import Acl
+from offsetlake.auth.credentials import Credentials
 from offsetlake.serve.writes.quota import Quota
 from offsetlake.util.times import now_ms
 from serve.http.test_http_in_process import OverHttp

@@ -13,17 +13,17 @@ import pytest
 from pydantic import ValidationError
 from starlette.requests import Request
 
+from offsetlake.auth import tls
 from offsetlake.errors import BadRequest, LogUnavailable
-from offsetlake.serve import logs
-from offsetlake.serve.auth import tls
-from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.http import connection as http_connection
 from offsetlake.serve.http.api import history
 from offsetlake.serve.http.api.request_models import MAX_OFFSETS, CommitBody, GroupQuery
 from offsetlake.serve.http.api.routes import Api
 from offsetlake.serve.http.server import HttpServer
+from offsetlake.serve.net.client import Client
 from offsetlake.serve.net.connections import Connections
 from offsetlake.serve.storage.child_process import ChildFailed
+from offsetlake.util import log_lines
 from support.serve.commands import EMPTY
 from support.serve.http_client import Answer, ask, exchange, problem
 from support.serve.in_process import InProcess, Origin
@@ -154,7 +154,7 @@ def test_log_lines_of_uvicorn_are_limited(
     http: OverHttp, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each invalid HTTP request causes one."""
-    monkeypatch.setattr(logs, "CLIENT_LINES", 20)
+    monkeypatch.setattr(log_lines, "CLIENT_LINES", 20)
 
     async def send_garbage() -> None:
         for _ in range(25):

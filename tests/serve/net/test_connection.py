@@ -10,8 +10,8 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.net.answering import Answer
+from offsetlake.serve.net.client import Client
 from offsetlake.serve.net.connection import Connection
 from offsetlake.serve.net.frame_memory import Memory
 from offsetlake.serve.net.turns import Turns

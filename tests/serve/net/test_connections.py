@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.net.client import Client
 from offsetlake.serve.net.connections import Connections
 
 

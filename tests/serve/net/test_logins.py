@@ -25,7 +25,7 @@ from cryptography import x509
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from offsetlake.serve.auth.credentials import Credentials
+from offsetlake.auth.credentials import Credentials
 from support.broker.broker import PASSWORDS, Broker, java
 from support.serve.secured import (
     ACL,
@@ -50,7 +50,8 @@ NAME, PASSWORD = next(iter(USERS.items()))
 GROUP, TOPIC = "billing-1", "orders"
 SECONDS = 120
 ALL_LINES = (
-    "import sys; from offsetlake.serve import logs, __main__; logs.CLIENT_LINES = 1_000_000; sys.exit(__main__.main())"
+    "import sys; from offsetlake.serve import __main__; from offsetlake.util import log_lines; "
+    "log_lines.CLIENT_LINES = 1_000_000; sys.exit(__main__.main())"
 )
 """A server without a limit of log lines: these tests cause more lines than the limit."""
 

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
+from offsetlake.auth import login_attempts
+from offsetlake.auth.credentials import Credentials
+from offsetlake.auth.login_attempts import MAX_FAILURES, LoginAttempts
 from offsetlake.serve.apis.dispatch import Service
-from offsetlake.serve.auth import login_attempts
-from offsetlake.serve.auth.credentials import Credentials
-from offsetlake.serve.auth.login_attempts import MAX_FAILURES, LoginAttempts
 from offsetlake.serve.net import login
 from offsetlake.serve.net.connection import Connection
 from offsetlake.serve.net.frame_memory import Memory

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 from offsetlake.kafka.batches.writer import Batch
-from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.http.api.offsets import read_offsets
 from offsetlake.serve.net.answering import MAX_WRITE_BYTES, Answer
+from offsetlake.serve.net.client import Client
 from offsetlake.serve.net.connection import MAX_UNREAD_BYTES, Connection
 from offsetlake.serve.net.frame_memory import UNCHARGED_BYTES, Memory
 from offsetlake.serve.net.turns import BACKLOG_SECONDS, IMMEDIATE_SECONDS, TURN_SECONDS, Turns

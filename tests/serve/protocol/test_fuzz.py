@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from offsetlake.serve.auth.credentials import Credentials
+from offsetlake.auth.credentials import Credentials
 from serve.protocol.test_garbage import resident
 from support.serve import latency_probe
 from support.serve.broker_comparison import TOPICS

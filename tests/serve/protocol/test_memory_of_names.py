@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from offsetlake.serve.auth.acl import Access
+from offsetlake.auth.acl import Access
 from offsetlake.serve.protocol.api_keys import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import pytest
 
+from offsetlake.auth.acl import COMMIT, READ, Access, Grant
 from offsetlake.coordinator.settings import CoordinatorSettings
 from offsetlake.kafka.error_codes import GROUP_AUTHORIZATION_FAILED, NONE, SHARE_SESSION_NOT_FOUND
-from offsetlake.serve.auth.acl import COMMIT, READ, Access, Grant
-from offsetlake.serve.auth.principals import Client, RequestContext
+from offsetlake.serve.net.client import Client, RequestContext
 from offsetlake.serve.protocol.encoding import Values
 from offsetlake.serve.share.leader_reads import Fetched
 from offsetlake.serve.share.sessions import ShareSessions

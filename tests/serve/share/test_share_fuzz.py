@@ -13,7 +13,7 @@ import pytest
 
 from offsetlake.coordinator.settings import CoordinatorSettings, ShareIsolation
 from offsetlake.serve.apis.cluster_apis import ClusterApis
-from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.net.client import Client
 from offsetlake.serve.net.frame_memory import Memory
 from offsetlake.serve.net.turns import Turns
 from offsetlake.serve.share.leader_reads import Fetched

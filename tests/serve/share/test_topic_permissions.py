@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from offsetlake.auth.acl import ADMIN, COMMIT, READ, Access, Grant
 from offsetlake.kafka.error_codes import (
     INVALID_RECORD_STATE,
     NONE,
     TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from offsetlake.serve.auth.acl import ADMIN, COMMIT, READ, Access, Grant
-from offsetlake.serve.auth.principals import Client, RequestContext
+from offsetlake.serve.net.client import Client, RequestContext
 from offsetlake.serve.protocol import api_keys as apis
 from offsetlake.serve.share.leader_reads import Fetched
 from offsetlake.serve.share.sessions import ShareSessions

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from offsetlake.auth.acl import Access, Grant
 from offsetlake.coordinator.share_state.requests import (
     DeleteRequest,
     InitializeRequest,
@@ -23,7 +24,6 @@ from offsetlake.errors import LogMismatch, LogUnavailable
 from offsetlake.kafka.uuid import uuid_text
 from offsetlake.log.positions import LogPartition
 from offsetlake.rules.share_state import StateBatch
-from offsetlake.serve.auth.acl import Access, Grant
 from offsetlake.serve.share_state import placement, share_states
 from offsetlake.serve.share_state.share_states import ShareStates
 from offsetlake.serve.steps import complete

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.serve.apis.offset_fetch import OffsetFetch
-from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.net.client import Client
 from offsetlake.serve.protocol.api_keys import OFFSET_FETCH
 from offsetlake.serve.protocol.topics import Topics
 from offsetlake.serve.protocol.wire import read_header

@@ -16,7 +16,7 @@ from offsetlake.errors import LogUnavailable, Refused
 from offsetlake.kafka.batches.writer import Batch
 from offsetlake.lake.lake import Lake
 from offsetlake.log.writer.appender import Appender, Partition
-from offsetlake.serve.auth.principals import RequestContext
+from offsetlake.serve.net.client import RequestContext
 from offsetlake.serve.transactions import log as transaction_log
 from offsetlake.serve.transactions.rules import Transaction
 from offsetlake.serve.transactions.writes import CleanupWrite

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from offsetlake.serve.apis.dispatch import Service
-from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.net.client import Client
 from offsetlake.serve.net.connection import Connection
 from offsetlake.serve.net.frame_memory import Memory
 from offsetlake.serve.net.turns import Turns

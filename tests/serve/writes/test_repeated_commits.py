@@ -21,7 +21,7 @@ from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.log.writer.appender import Appender
 from offsetlake.serve.apis.dispatch import Service
 from offsetlake.serve.apis.offset_fetch import OffsetFetch
-from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.net.client import Client
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.protocol.api_keys import OFFSET_COMMIT
 from offsetlake.serve.protocol.topics import MAX_OFFSET, Topics

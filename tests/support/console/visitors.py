@@ -4,7 +4,7 @@ import http.client
 import socket
 from pathlib import Path
 
-from offsetlake.serve.auth.credentials import Credentials
+from offsetlake.auth.credentials import Credentials
 
 FAR_FUTURE = 4_000_000_000_000
 

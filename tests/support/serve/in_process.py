@@ -13,9 +13,9 @@ from unittest.mock import patch
 
 from offsetlake.errors import LogUnavailable
 from offsetlake.serve.apis.dispatch import Service
-from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.components import ServerComponents
 from offsetlake.serve.net.answering import Answer
+from offsetlake.serve.net.client import Client
 from offsetlake.serve.net.security import Security
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.settings import Settings

@@ -11,7 +11,7 @@ from typing import Any
 
 import trustme
 
-from offsetlake.serve.auth.credentials import Credentials
+from offsetlake.auth.credentials import Credentials
 from support.broker.broker import PASSWORDS
 from support.serve.wire_client import WireClient
 

@@ -9,7 +9,7 @@ from typing import Any
 from offsetlake.cli.config import KEYS, Entry, parsed_toml
 from offsetlake.errors import BadRequest
 from offsetlake.location.locate import locate
-from offsetlake.rules.patterns import pattern_problem
+from offsetlake.util.patterns import pattern_problem
 from offsetlake.util.properties import read_text
 
 MAX_NAME_LENGTH = 100

@@ -7,13 +7,13 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
 
+from offsetlake.auth.login_attempts import TooManyAttempts
 from offsetlake.console.access import PUBLIC, form_fields, gate_of
 from offsetlake.console.pages import render
 from offsetlake.console.routes.parameters import Text
 from offsetlake.console.sessions import MAX_SESSION_SECONDS
 from offsetlake.console.state import PageState, at_base
-from offsetlake.serve.auth.login_attempts import TooManyAttempts
-from offsetlake.serve.logs import ClientLog
+from offsetlake.util.log_lines import ClientLog
 
 LOG = ClientLog(logging.getLogger(__name__))
 _UNKNOWN = "The token is unknown or has expired. `offsetlake credentials token NAME` creates one."

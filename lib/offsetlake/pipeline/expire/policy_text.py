@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from offsetlake.errors import BadRequest
-from offsetlake.rules.patterns import pattern_problem
 from offsetlake.rules.policy import Override, RetentionPolicy
+from offsetlake.util.patterns import pattern_problem
 from offsetlake.util.times import kept_ms, kept_text
 
 _OVERRIDE_KEYS = ("group", "topic", "retention")

@@ -20,7 +20,6 @@ from offsetlake.serve.apis.group_apis import GroupApis
 from offsetlake.serve.apis.group_list import list_groups
 from offsetlake.serve.apis.named_topics import named_topics
 from offsetlake.serve.apis.node_apis import NodeApis
-from offsetlake.serve.auth.principals import Client, RequestContext
 from offsetlake.serve.front.forwarding import Forwarding
 from offsetlake.serve.groups.classic_apis import ClassicApis
 from offsetlake.serve.groups.consumer_apis import ConsumerApis
@@ -29,6 +28,7 @@ from offsetlake.serve.groups.share_apis import ShareApis
 from offsetlake.serve.groups.share_offsets import ShareOffsetApis
 from offsetlake.serve.groups.share_partitions import SharePartitions
 from offsetlake.serve.net.answering import Answer
+from offsetlake.serve.net.client import Client, RequestContext
 from offsetlake.serve.protocol import schemas, wire
 from offsetlake.serve.protocol.api_keys import (
     ADD_OFFSETS_TO_TXN,

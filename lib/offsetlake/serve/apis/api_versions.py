@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from offsetlake.kafka.error_codes import INVALID_REQUEST
-from offsetlake.serve.auth.principals import RequestContext
+from offsetlake.serve.net.client import RequestContext
 from offsetlake.serve.protocol.api_keys import VERSIONS, version_range
 from offsetlake.serve.protocol.encoding import Values
 

@@ -23,6 +23,7 @@ from heapq import heapify, heappop
 from itertools import chain, groupby
 from typing import Any
 
+from offsetlake.auth.acl import ANY_PERMISSION
 from offsetlake.kafka.error_codes import (
     CLUSTER_AUTHORIZATION_FAILED,
     COORDINATOR_NOT_AVAILABLE,
@@ -50,8 +51,7 @@ from offsetlake.serve.apis.topic_answers import (
     partition_limit,
     requested_topic,
 )
-from offsetlake.serve.auth.acl import ANY_PERMISSION
-from offsetlake.serve.auth.principals import RequestContext
+from offsetlake.serve.net.client import RequestContext
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.protocol.api_keys import DESCRIBE_TOPIC_PARTITIONS, METADATA
 from offsetlake.serve.protocol.described_partitions import NO_LEADER, NODE, encoded_partitions

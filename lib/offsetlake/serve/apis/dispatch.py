@@ -2,8 +2,8 @@
 
 from offsetlake.serve.apis.api_dispatcher import ApiDispatcher
 from offsetlake.serve.apis.offset_fetch import OffsetFetch
-from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.net.answering import Answer
+from offsetlake.serve.net.client import Client
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.protocol.api_keys import OFFSET_COMMIT, OFFSET_FETCH, VERSIONS
 from offsetlake.serve.writes.commit_request import FIRST_FLEXIBLE_VERSION

@@ -2,17 +2,17 @@
 
 from typing import Any
 
+from offsetlake.auth.acl import ANY_PERMISSION
 from offsetlake.kafka.error_codes import (
     CLUSTER_AUTHORIZATION_FAILED,
     NOT_COORDINATOR,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
 from offsetlake.serve.apis.cluster_apis import TRANSACTION_KEY, ClusterApis
-from offsetlake.serve.auth.acl import ANY_PERMISSION
-from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.front.forwarding import Forwarding
 from offsetlake.serve.front.topic_creation import TopicCreation
 from offsetlake.serve.front.transaction_coordinators import NO_COORDINATOR, TransactionCoordinators
+from offsetlake.serve.net.client import RequestContext
 from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.steps import Steps
 from offsetlake.serve.transactions.permissions import denial

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from offsetlake.auth.acl import READ
 from offsetlake.coordinator.classic.administration import DescribedMember, describe
 from offsetlake.coordinator.classic.group import ClassicGroup
 from offsetlake.coordinator.consumer.group import ConsumerGroup
@@ -14,10 +15,9 @@ from offsetlake.kafka.error_codes import (
     TOPIC_AUTHORIZATION_FAILED,
 )
 from offsetlake.rules.groups.state import UNKNOWN
-from offsetlake.serve.auth.acl import READ
-from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.groups.descriptions import described as describe_modern
 from offsetlake.serve.groups.membership import Membership
+from offsetlake.serve.net.client import RequestContext
 from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.protocol.topics import Topics
 from offsetlake.serve.protocol.wire import Malformed

@@ -4,8 +4,8 @@ import struct
 from typing import Any
 
 from offsetlake.kafka.error_codes import COORDINATOR_LOAD_IN_PROGRESS, NONE
-from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.net.answering import Answer
+from offsetlake.serve.net.client import RequestContext
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.steps import Work
 from offsetlake.serve.storage.group_details import GroupKind

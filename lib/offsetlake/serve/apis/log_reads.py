@@ -30,7 +30,7 @@ from offsetlake.log.disk.partition_reader import OffsetOutOfRange, PartitionRead
 from offsetlake.log.disk.segment_index import NO_EPOCH, NO_TIMESTAMP, RecordPosition
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.serve.apis.request_tasks import RequestTasks
-from offsetlake.serve.auth.principals import RequestContext
+from offsetlake.serve.net.client import RequestContext
 from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.protocol.topics import INTERNAL, Topics
 from offsetlake.serve.writes.watermarks import Watermarks

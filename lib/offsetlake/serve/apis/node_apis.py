@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from offsetlake.serve.apis.log_dirs import LogDirs
 from offsetlake.serve.apis.node_configs import NodeConfigs
 from offsetlake.serve.apis.partition_requests import PartitionRequests
-from offsetlake.serve.auth.principals import RequestContext
+from offsetlake.serve.net.client import RequestContext
 from offsetlake.serve.protocol.api_keys import (
     DELETE_RECORDS,
     DESCRIBE_CONFIGS,

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from offsetlake.auth.acl import READ
 from offsetlake.coordinator.settings import BROKER_NAMES
 from offsetlake.kafka.error_codes import (
     CLUSTER_AUTHORIZATION_FAILED,
@@ -23,9 +24,8 @@ from offsetlake.kafka.error_codes import (
 )
 from offsetlake.log.writer.appender import SEGMENT_BYTES
 from offsetlake.serve.apis.cluster_apis import ClusterApis
-from offsetlake.serve.auth.acl import READ
-from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.front.forwarding import Forwarding
+from offsetlake.serve.net.client import RequestContext
 from offsetlake.serve.net.security import Security, security_protocol
 from offsetlake.serve.protocol.api_keys import DESCRIBE_CONFIGS
 from offsetlake.serve.protocol.encoding import Lazy, Values

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from offsetlake.auth.acl import READ
 from offsetlake.kafka.error_codes import (
     GROUP_AUTHORIZATION_FAILED,
     KAFKA_STORAGE_ERROR,
@@ -24,10 +25,9 @@ from offsetlake.kafka.error_codes import (
     UNSTABLE_OFFSET_COMMIT,
 )
 from offsetlake.kafka.uuid import ZERO_UUID
-from offsetlake.serve.auth.acl import READ
-from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.front.metadata.arrivals import NamedPartition
 from offsetlake.serve.net.answering import Answer
+from offsetlake.serve.net.client import Client
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.protocol.api_keys import OFFSET_FETCH
 from offsetlake.serve.protocol.request_limits import REQUEST_LIMITS

@@ -19,7 +19,7 @@ from offsetlake.kafka.error_codes import (
 from offsetlake.log.disk.partition_reader import OpenTransaction, PartitionReader
 from offsetlake.log.positions import OFFSETS_TOPIC
 from offsetlake.serve.apis.log_reads import LogReads
-from offsetlake.serve.auth.principals import RequestContext
+from offsetlake.serve.net.client import RequestContext
 from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.protocol.topics import Topics, is_valid_name
 

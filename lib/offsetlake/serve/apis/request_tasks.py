@@ -6,8 +6,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.serve.auth.principals import RequestContext
-from offsetlake.serve.logs import ClientLog
+from offsetlake.serve.net.client import RequestContext
+from offsetlake.util.log_lines import ClientLog
 
 T = TypeVar("T")
 LOG = ClientLog(logging.getLogger(__name__))

@@ -1,9 +1,9 @@
 """OffsetFetch from a store of offsets other than the log: the served offsets are brought up to date first."""
 
+from offsetlake.auth.acl import READ
 from offsetlake.serve.apis.offset_fetch import OffsetFetch
-from offsetlake.serve.auth.acl import READ
-from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.net.answering import Answer
+from offsetlake.serve.net.client import Client
 from offsetlake.serve.protocol.topics import Topics
 from offsetlake.serve.steps import Work
 from offsetlake.serve.storage.offset_store import OffsetStore

@@ -14,7 +14,7 @@ from offsetlake.kafka.error_codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from offsetlake.kafka.uuid import ZERO_UUID
-from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.net.client import Client
 from offsetlake.serve.protocol.encoding import Encoded, Values
 from offsetlake.serve.protocol.topic_descriptions import TopicTable
 from offsetlake.serve.protocol.topics import Topics, is_valid_name

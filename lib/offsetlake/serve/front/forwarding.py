@@ -18,12 +18,12 @@ from kio.schema.default_principal_data.v0 import DefaultPrincipalData
 
 from offsetlake.errors import LogUnavailable, Refused
 from offsetlake.kafka.error_codes import NONE
-from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.front.any_node import AnyNode
 from offsetlake.serve.front.metadata.cluster import Cluster
 from offsetlake.serve.front.node import controllers_of
 from offsetlake.serve.front.registration import KNOWN_FEATURES
 from offsetlake.serve.front.requests import Response
+from offsetlake.serve.net.client import Client
 from offsetlake.serve.protocol.api_keys import API_VERSIONS, FORWARDED, RELAYED, VERSIONS
 from offsetlake.serve.protocol.encoding import Values, encoded
 

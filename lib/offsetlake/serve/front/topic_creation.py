@@ -13,13 +13,13 @@ from collections.abc import Sequence
 
 from offsetlake.errors import LogUnavailable, Refused
 from offsetlake.log.positions import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
-from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.front.broker_settings import broker_settings
 from offsetlake.serve.front.forwarding import Forwarding
 from offsetlake.serve.front.requests import request_frame
-from offsetlake.serve.logs import ClientLog
+from offsetlake.serve.net.client import Client
 from offsetlake.serve.protocol.encoding import Values
 from offsetlake.serve.protocol.topics import is_valid_name
+from offsetlake.util.log_lines import ClientLog
 
 LOG = ClientLog(logging.getLogger(__name__))
 KEEP_SECONDS = 60.0

@@ -28,8 +28,8 @@ from offsetlake.kafka.error_codes import (
     NONE,
     UNKNOWN_MEMBER_ID,
 )
-from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.groups.membership import Membership
+from offsetlake.serve.net.client import RequestContext
 from offsetlake.serve.protocol.encoding import Values
 
 Respond = Callable[[Values], None]

@@ -16,8 +16,8 @@ from offsetlake.coordinator.settings import CoordinatorSettings
 from offsetlake.coordinator.steps import Step, Token
 from offsetlake.kafka.error_codes import GROUP_MAX_SIZE_REACHED, INVALID_GROUP_ID, NONE
 from offsetlake.kafka.uuid import uuid_bytes, uuid_text
-from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.groups.membership import Membership
+from offsetlake.serve.net.client import RequestContext
 from offsetlake.serve.protocol.encoding import Values
 from offsetlake.serve.protocol.wire import string
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count
 
+from offsetlake.auth.acl import COMMIT
 from offsetlake.coordinator import groups
 from offsetlake.coordinator.classic.group import ClassicGroup
 from offsetlake.coordinator.groups import Group
@@ -29,14 +30,13 @@ from offsetlake.kafka.error_codes import (
     UNKNOWN_SERVER_ERROR,
 )
 from offsetlake.kafka.uuid import uuid_text
-from offsetlake.serve.auth.acl import COMMIT
-from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.groups.group_writes import GroupWrite, encoded_batch
 from offsetlake.serve.groups.live_group import LiveGroup, LoadingGroups, QueuedStep, is_live_kind
 from offsetlake.serve.groups.regex_evaluation import RegexEvaluations
 from offsetlake.serve.groups.rewinds import RequestedRewind, ended_by, headers_of, size_of
 from offsetlake.serve.groups.timers import Timers
 from offsetlake.serve.groups.topic_changes import TopicChanges
+from offsetlake.serve.net.client import RequestContext
 from offsetlake.serve.protocol.request_limits import MAX_COMMIT_BATCH_BYTES
 from offsetlake.serve.storage.store import Store
 from offsetlake.serve.writes.rounds import Writes

@@ -11,7 +11,7 @@ from offsetlake.coordinator.consumer.regexes import MIN_REFRESH_INTERVAL_MS, Eva
 from offsetlake.coordinator.steps import Step
 from offsetlake.coordinator.topics import TopicDescriptions
 from offsetlake.serve.groups.live_group import LiveGroup
-from offsetlake.serve.logs import ClientLog, quoted
+from offsetlake.util.log_lines import ClientLog, quoted
 
 LOG = ClientLog(logging.getLogger(__name__))
 

@@ -17,10 +17,10 @@ from offsetlake.kafka.error_codes import (
     NONE,
     TOPIC_AUTHORIZATION_FAILED,
 )
-from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.groups.consumer_apis import heartbeat_values
 from offsetlake.serve.groups.membership import Membership
 from offsetlake.serve.groups.share_partitions import SharePartitions
+from offsetlake.serve.net.client import RequestContext
 from offsetlake.serve.protocol.encoding import Values
 
 _MAX_MEMBER_ID_CHARACTERS = 36  # KafkaApis.isMemberIdValid

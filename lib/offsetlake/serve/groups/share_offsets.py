@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from offsetlake.auth.acl import ADMIN, COMMIT, READ
 from offsetlake.coordinator.share import offsets
 from offsetlake.coordinator.share.group import ShareGroup
 from offsetlake.coordinator.share.offsets import NO_PARTITION, OffsetsReply
@@ -18,10 +19,9 @@ from offsetlake.kafka.error_codes import (
 )
 from offsetlake.kafka.uuid import uuid_bytes
 from offsetlake.rules.share_state import UNKNOWN
-from offsetlake.serve.auth.acl import ADMIN, COMMIT, READ
-from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.groups.membership import Membership
 from offsetlake.serve.groups.share_partitions import Results, SharePartitions
+from offsetlake.serve.net.client import RequestContext
 from offsetlake.serve.protocol.encoding import Values
 from offsetlake.serve.protocol.topics import Topics
 from offsetlake.serve.storage.store import Store

@@ -26,9 +26,9 @@ from offsetlake.coordinator.share_state.requests import (
 from offsetlake.coordinator.steps import Step, Token
 from offsetlake.kafka.error_codes import NONE, UNKNOWN_TOPIC_OR_PARTITION
 from offsetlake.serve.groups.membership import Membership
-from offsetlake.serve.logs import ClientLog, quoted
 from offsetlake.serve.share_state.share_states import ShareStates
 from offsetlake.serve.storage.store import Store
+from offsetlake.util.log_lines import ClientLog, quoted
 
 LOG = ClientLog(logging.getLogger(__name__))
 

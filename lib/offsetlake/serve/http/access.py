@@ -8,10 +8,10 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
 from offsetlake.kafka.batches.writer import Headers
-from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.http.problems import Problem
-from offsetlake.serve.logs import ClientLog
+from offsetlake.serve.net.client import Client
 from offsetlake.serve.net.security import Security
+from offsetlake.util.log_lines import ClientLog
 
 LOG = ClientLog(logging.getLogger(__name__))
 _AUTHENTICATION_HINT = "Send the header `Authorization: Bearer TOKEN` with a token created by `offsetlake credentials`."

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from offsetlake.serve.auth.acl import Access
+from offsetlake.auth.acl import Access
 from offsetlake.serve.components import ServerComponents
 from offsetlake.serve.front.metadata.cluster import Cluster
 from offsetlake.serve.metrics.durations import SECONDS, Histogram

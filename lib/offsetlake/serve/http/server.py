@@ -30,12 +30,12 @@ from offsetlake.serve.http.console_proxy import ConsoleProxy
 from offsetlake.serve.http.json_response import VisibleJSONResponse
 from offsetlake.serve.http.problems import PROBLEM_SCHEMA, Problem
 from offsetlake.serve.http.prometheus import registry
-from offsetlake.serve.logs import ClientLog
 from offsetlake.serve.metrics.durations import SECONDS
 from offsetlake.serve.net.accept import AcceptedConnections
 from offsetlake.serve.net.acceptor import Acceptor
 from offsetlake.serve.net.security import Security
 from offsetlake.serve.settings import CONSOLE_PATH
+from offsetlake.util.log_lines import ClientLog
 
 _CLIENT_LOG = ClientLog(logging.getLogger(__name__))
 logging.getLogger("uvicorn.error").addFilter(lambda record: _CLIENT_LOG.allows(str(record.msg)))

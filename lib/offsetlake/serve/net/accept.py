@@ -7,11 +7,11 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
-from offsetlake.serve.logs import ClientLog
 from offsetlake.serve.net.acceptor import Acceptor, listen
 from offsetlake.serve.net.connections import AcceptedConnection
 from offsetlake.serve.net.login import MAX_LOGIN_SECONDS
 from offsetlake.serve.net.security import Security
+from offsetlake.util.log_lines import ClientLog
 
 LOG = ClientLog(logging.getLogger(__name__))
 

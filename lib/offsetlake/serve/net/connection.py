@@ -11,14 +11,14 @@ import struct
 from collections import deque
 from typing import Protocol, cast
 
-from offsetlake.serve.auth.principals import Client
-from offsetlake.serve.logs import ClientLog
 from offsetlake.serve.net.answering import MAX_WRITE_BYTES, Answer, Answers
+from offsetlake.serve.net.client import Client
 from offsetlake.serve.net.frame_memory import UNCHARGED_BYTES
 from offsetlake.serve.net.turns import Turns
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.protocol.request_limits import API_KEY_BYTES, MIN_LIMIT_BYTES, check_frame_size
 from offsetlake.serve.steps import Work
+from offsetlake.util.log_lines import ClientLog
 
 LOG = ClientLog(logging.getLogger(__name__))
 MAX_UNANSWERED = 1000  # requests of one connection that wait for the log; further ones stay in its socket

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Protocol
 
-from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.net.client import Client
 
 LOG = logging.getLogger(__name__)
 MAX_IDLE_SECONDS = 600.0

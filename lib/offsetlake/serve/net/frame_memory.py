@@ -9,7 +9,7 @@ import logging
 from collections import Counter
 from typing import Protocol
 
-from offsetlake.serve.logs import ClientLog
+from offsetlake.util.log_lines import ClientLog
 
 LOG = ClientLog(logging.getLogger(__name__))
 MAX_BYTES = 256 << 20

@@ -11,24 +11,24 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from offsetlake.auth import tls
+from offsetlake.auth.login_attempts import TooManyAttempts
+from offsetlake.auth.sasl import PLAIN, plain_name_and_password
+from offsetlake.auth.scram import LoginFailed, ScramExchange
 from offsetlake.errors import BadRequest
 from offsetlake.kafka.error_codes import NONE, SASL_AUTHENTICATION_FAILED, UNSUPPORTED_SASL_MECHANISM
-from offsetlake.serve.auth import tls
-from offsetlake.serve.auth.login_attempts import TooManyAttempts
-from offsetlake.serve.auth.principals import Client
-from offsetlake.serve.auth.sasl import PLAIN, plain_name_and_password
-from offsetlake.serve.auth.scram import LoginFailed, ScramExchange
-from offsetlake.serve.logs import ClientLog, quoted
 from offsetlake.serve.net.answering import Answer
+from offsetlake.serve.net.client import Client
 from offsetlake.serve.net.connection import Connection
 from offsetlake.serve.net.connections import AcceptedConnection, host_of
 from offsetlake.serve.net.security import Security
 from offsetlake.serve.protocol import schemas, wire
 from offsetlake.serve.protocol.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, VERSIONS
 from offsetlake.serve.steps import complete
+from offsetlake.util.log_lines import ClientLog, quoted
 
 if TYPE_CHECKING:
-    from offsetlake.serve.auth.credentials import Credentials
+    from offsetlake.auth.credentials import Credentials
 
 LOG = ClientLog(logging.getLogger(__name__))
 MAX_FRAME_BYTES, MAX_REQUESTS = 64 << 10, 10  # clients send up to five requests

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from offsetlake.auth import acl, credentials, tls
+from offsetlake.auth.acl import ALL_PERMISSIONS, Access, Acl
+from offsetlake.auth.credentials import Credentials, problems_of
+from offsetlake.auth.login_attempts import LoginAttempts
+from offsetlake.auth.sasl import mechanisms
 from offsetlake.errors import BadRequest
-from offsetlake.serve.auth import acl, credentials, tls
-from offsetlake.serve.auth.acl import ALL_PERMISSIONS, Access, Acl
-from offsetlake.serve.auth.credentials import Credentials, problems_of
-from offsetlake.serve.auth.login_attempts import LoginAttempts
-from offsetlake.serve.auth.sasl import mechanisms
 from offsetlake.serve.net.connections import MAX_IDLE_SECONDS, Connections
 from offsetlake.serve.settings import Settings
 

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Iterable
 
 from offsetlake.kafka.error_codes import UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
-from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.front.metadata.cluster import Cluster
+from offsetlake.serve.net.client import Client
 from offsetlake.serve.share.group_partition import GroupPartition, Reads
 from offsetlake.serve.share.group_settings import GroupSettings
 from offsetlake.serve.share.pace import WRITE_UNITS, Pace

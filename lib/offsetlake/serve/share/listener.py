@@ -12,9 +12,9 @@ from offsetlake.kafka.error_codes import UNSUPPORTED_VERSION
 from offsetlake.serve.apis.api_dispatcher import ApiDispatcher
 from offsetlake.serve.apis.cluster_apis import ClusterApis
 from offsetlake.serve.apis.request_tasks import RequestTasks
-from offsetlake.serve.auth.principals import Client, RequestContext
 from offsetlake.serve.front.metadata.cluster import Cluster
 from offsetlake.serve.net.answering import Answer
+from offsetlake.serve.net.client import Client, RequestContext
 from offsetlake.serve.net.connection import Connection, OpenConnections
 from offsetlake.serve.net.turns import Turns
 from offsetlake.serve.protocol import schemas, wire

@@ -6,6 +6,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from offsetlake.auth.acl import COMMIT
 from offsetlake.coordinator.share_partition.requests import AcquireMode
 from offsetlake.kafka.error_codes import (
     GROUP_AUTHORIZATION_FAILED,
@@ -17,8 +18,7 @@ from offsetlake.kafka.error_codes import (
     TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from offsetlake.serve.auth.acl import COMMIT
-from offsetlake.serve.auth.principals import Client, RequestContext
+from offsetlake.serve.net.client import Client, RequestContext
 from offsetlake.serve.protocol.encoding import Values
 from offsetlake.serve.share.group_partitions import GroupPartitions
 from offsetlake.serve.share.group_settings import GroupSettings

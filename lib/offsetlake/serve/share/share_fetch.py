@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from offsetlake.coordinator.share_partition.requests import AcquiredRecords, AcquireMode, AcquireRequest
 from offsetlake.kafka.error_codes import TOPIC_AUTHORIZATION_FAILED
-from offsetlake.serve.auth.principals import Client
+from offsetlake.serve.net.client import Client
 from offsetlake.serve.protocol.encoding import Values
 from offsetlake.serve.share.group_partition import GroupPartition
 from offsetlake.serve.share.group_partitions import GroupPartitions, wait

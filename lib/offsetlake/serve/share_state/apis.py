@@ -27,7 +27,7 @@ from offsetlake.coordinator.share_state.requests import (
 from offsetlake.kafka.error_codes import CLUSTER_AUTHORIZATION_FAILED
 from offsetlake.kafka.uuid import ZERO_UUID, uuid_text
 from offsetlake.rules.share_state import UNKNOWN, StateBatch
-from offsetlake.serve.auth.principals import RequestContext
+from offsetlake.serve.net.client import RequestContext
 from offsetlake.serve.protocol.encoding import Values
 from offsetlake.serve.share_state.share_states import ShareStates
 

@@ -7,7 +7,7 @@
 | lake, log      | Folders; a missing lake is created |
 | ends           | By log partition, the log offset to read up to; null: truncate torn batches, read all |
 | log_partitions | The number of log partitions |
-| log_format     | The format of log lines on standard error, an `offsetlake.serve.logs.LogFormat` |
+| log_format     | The format of log lines on standard error, an `offsetlake.util.log_lines.LogFormat` |
 | files          | File descriptors; the snapshot is written to the first one whose file system has room for it |
 
 | Answer field   | Description |
@@ -36,10 +36,10 @@ from offsetlake.log.positions import OFFSETS_TOPIC, LogExtent, LogPartition
 from offsetlake.log.writer.recovery import recover
 from offsetlake.pipeline.compact.snapshot import Snapshot, read_snapshot_in_parts
 from offsetlake.queries.unread import Unread, unread
-from offsetlake.serve.logs import log_to_stderr
 from offsetlake.serve.storage.child_process import CHILD_NICENESS
 from offsetlake.serve.storage.snapshot_file import snapshot_parts
 from offsetlake.serve.storage.snapshot_offsets import OFFSET_COLUMNS, encode_offsets
+from offsetlake.util.log_lines import log_to_stderr
 
 LOG = logging.getLogger(__name__)
 _NO_SPACE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM}

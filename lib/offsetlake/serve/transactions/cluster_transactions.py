@@ -31,11 +31,11 @@ from offsetlake.kafka.error_codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from offsetlake.log.positions import OFFSETS_TOPIC
-from offsetlake.serve.auth.principals import RequestContext
 from offsetlake.serve.front.any_node import AnyNode
 from offsetlake.serve.front.metadata.cluster import Cluster
 from offsetlake.serve.front.tasks import Tasks
 from offsetlake.serve.front.transaction_coordinators import TransactionCoordinators
+from offsetlake.serve.net.client import RequestContext
 from offsetlake.serve.protocol.api_keys import ADD_PARTITIONS_TO_TXN
 from offsetlake.serve.protocol.encoding import Values
 from offsetlake.serve.storage.store import Store

@@ -22,7 +22,7 @@ from offsetlake.kafka.error_codes import (
     PRODUCER_FENCED,
     TOPIC_AUTHORIZATION_FAILED,
 )
-from offsetlake.serve.auth.principals import RequestContext
+from offsetlake.serve.net.client import RequestContext
 from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.storage.store import Store
 from offsetlake.serve.transactions import rules

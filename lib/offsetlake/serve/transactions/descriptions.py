@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import Any
 
+from offsetlake.auth.acl import ANY_PERMISSION
 from offsetlake.coordinator.consumer.regexes import compiled
 from offsetlake.coordinator.modern.requests import RequestError
 from offsetlake.kafka.error_codes import (
@@ -15,8 +16,7 @@ from offsetlake.kafka.error_codes import (
     TRANSACTIONAL_ID_NOT_FOUND,
 )
 from offsetlake.log.positions import OFFSETS_TOPIC
-from offsetlake.serve.auth.acl import ANY_PERMISSION
-from offsetlake.serve.auth.principals import RequestContext
+from offsetlake.serve.net.client import RequestContext
 from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.steps import Steps
 from offsetlake.serve.storage.store import Store

@@ -24,7 +24,7 @@ from offsetlake.kafka.error_codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from offsetlake.kafka.uuid import ZERO_UUID
-from offsetlake.serve.auth.principals import RequestContext
+from offsetlake.serve.net.client import RequestContext
 from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.protocol.request_limits import MAX_COMMIT_BATCH_BYTES
 from offsetlake.serve.protocol.topics import MAX_OFFSET, Topics

@@ -1,8 +1,8 @@
 """The permissions of transactional ids."""
 
+from offsetlake.auth.acl import COMMIT
 from offsetlake.kafka.error_codes import GROUP_AUTHORIZATION_FAILED, NONE, TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-from offsetlake.serve.auth.acl import COMMIT
-from offsetlake.serve.auth.principals import RequestContext
+from offsetlake.serve.net.client import RequestContext
 
 
 def denial(context: RequestContext, name: str, group: bytes | None = None) -> int:

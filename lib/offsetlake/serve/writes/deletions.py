@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from offsetlake.auth.acl import ADMIN
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.audit.headers import DELETE_GROUP, DELETE_OFFSETS
 from offsetlake.kafka.batches.writer import Batch, Headers, Record, record_batch
@@ -21,8 +22,7 @@ from offsetlake.kafka.error_codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from offsetlake.kafka.records.group_tombstones import group_tombstone_keys
-from offsetlake.serve.auth.acl import ADMIN
-from offsetlake.serve.auth.principals import RequestContext
+from offsetlake.serve.net.client import RequestContext
 from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.protocol.topics import Topics
 from offsetlake.serve.steps import Share, Work

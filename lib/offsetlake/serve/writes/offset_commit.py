@@ -9,6 +9,7 @@ from operator import lt
 from random import random
 from typing import NamedTuple
 
+from offsetlake.auth import acl
 from offsetlake.kafka.audit.headers import COMMIT
 from offsetlake.kafka.batches.writer import NO_HEADERS, Batch, Headers
 from offsetlake.kafka.commits.encoding import offset_commit_key
@@ -23,9 +24,8 @@ from offsetlake.kafka.error_codes import (
 )
 from offsetlake.kafka.placement import partition_for_group
 from offsetlake.kafka.uuid import ZERO_UUID
-from offsetlake.serve.auth import acl
-from offsetlake.serve.auth.principals import Client
 from offsetlake.serve.front.metadata.arrivals import NamedPartition
+from offsetlake.serve.net.client import Client
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.protocol.request_limits import MAX_COMMIT_BATCH_BYTES, REQUEST_LIMITS
 from offsetlake.serve.protocol.topics import MAX_OFFSET, Topics

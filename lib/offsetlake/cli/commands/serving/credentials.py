@@ -12,10 +12,10 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 
+from offsetlake.auth.credentials import Credentials
 from offsetlake.cli import output
 from offsetlake.cli.commands.options import JOBS, app, epilog
 from offsetlake.errors import BadRequest
-from offsetlake.serve.auth.credentials import Credentials
 from offsetlake.util.atomic_files import real_path
 from offsetlake.util.times import MAX_TIMESTAMP_MS, kept_ms, now_ms
 

@@ -15,9 +15,9 @@ from offsetlake.cli.commands.serving.serve_settings import with_options
 from offsetlake.coordinator.settings import BROKER_NAMES
 from offsetlake.lake.lake import Lake
 from offsetlake.log.writer.ownership import refuse_broker_folder
-from offsetlake.serve.logs import LogFormat
 from offsetlake.serve.settings import ConsoleAccess, Settings, without_secrets
 from offsetlake.serve.writes.rounds import Flush
+from offsetlake.util.log_lines import LogFormat
 
 OwnLogOption = Annotated[
     str | None,

@@ -15,11 +15,11 @@ from offsetlake.coordinator.settings import (
 )
 from offsetlake.errors import BadRequest
 from offsetlake.log.cluster.connection import KafkaConnection
-from offsetlake.rules.patterns import pattern_problem
-from offsetlake.serve.logs import LogFormat
 from offsetlake.serve.net.security import is_loopback, problems
 from offsetlake.serve.settings import ConsoleAccess, ConsoleSettings, Settings, ZooKeeperSettings
 from offsetlake.serve.writes.rounds import Flush
+from offsetlake.util.log_lines import LogFormat
+from offsetlake.util.patterns import pattern_problem
 from offsetlake.util.properties import read_properties
 from offsetlake.util.times import duration_ms
 from offsetlake.zookeeper.client import SETTINGS, ZooKeeperAddress

@@ -2,12 +2,12 @@
 
 from fastapi import Request
 
+from offsetlake.auth.acl import ADMIN
 from offsetlake.kafka.audit import headers as audit_headers
 from offsetlake.kafka.batches.writer import record_batch
 from offsetlake.kafka.commits.encoding import offset_commit_key, offset_commit_value
 from offsetlake.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 from offsetlake.kafka.uuid import ZERO_UUID
-from offsetlake.serve.auth.acl import ADMIN
 from offsetlake.serve.components import ServerComponents
 from offsetlake.serve.http.access import audit_headers_of, client_of
 from offsetlake.serve.http.api.request_models import RewindBody

@@ -10,11 +10,11 @@ from fastapi.responses import PlainTextResponse
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
+from offsetlake.auth.acl import ADMIN, COMMIT, READ
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.audit import headers as audit_headers
 from offsetlake.kafka.records.coordinator_records import OFFSETS_TOPIC
 from offsetlake.log.disk.lacking import LACKING_REMEDY
-from offsetlake.serve.auth.acl import ADMIN, COMMIT, READ
 from offsetlake.serve.components import ServerComponents
 from offsetlake.serve.http.access import audit_headers_of, authenticated_route, client_of
 from offsetlake.serve.http.api import response_models

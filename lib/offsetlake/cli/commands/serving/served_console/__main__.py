@@ -19,10 +19,10 @@ from offsetlake.cli.commands.serving.console import console_of
 from offsetlake.console.access import Gate
 from offsetlake.console.server import serve_behind
 from offsetlake.errors import BadRequest, OffsetlakeError
-from offsetlake.serve.logs import log_to_stderr
 from offsetlake.serve.net.security import Security
 from offsetlake.serve.settings import CONSOLE_PATH, ConsoleSettings, Settings
 from offsetlake.serve.storage.child_process import CHILD_NICENESS
+from offsetlake.util.log_lines import log_to_stderr
 from offsetlake.util.process_exit import leave
 
 _OOM_SCORE = Path("/proc/self/oom_score_adj")

@@ -3,18 +3,17 @@
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
+from offsetlake.auth.acl import ALL_PERMISSIONS, ANONYMOUS, PERMISSIONS, READ, READ_TOPIC, Access
 from offsetlake.kafka.audit.headers import audit_headers
 from offsetlake.kafka.batches.writer import Headers
 from offsetlake.log.positions import OFFSETS_TOPIC
-from offsetlake.serve.auth.acl import ALL_PERMISSIONS, PERMISSIONS, READ, READ_TOPIC, Access
-from offsetlake.serve.logs import ClientLog, quoted
 from offsetlake.serve.steps import Share, Work, complete
+from offsetlake.util.log_lines import ClientLog, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 LOG = ClientLog(logging.getLogger(__name__))
-ANONYMOUS = "User:ANONYMOUS"
 
 
 class Client:

@@ -1,4 +1,4 @@
-"""Log lines of the serving process: JSON for machines, escaped text for people, and limits for clients."""
+"""Log lines of servers: JSON for machines, escaped text for people, and limits for clients."""
 
 import json
 import logging
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from offsetlake.serve import logs
-from offsetlake.serve.logs import CLIENT_LINES, CLIENT_LINES_SECONDS, ClientLog, JsonFormatter, TextFormatter
 from offsetlake.serve.settings import Settings
+from offsetlake.util import log_lines
+from offsetlake.util.log_lines import CLIENT_LINES, CLIENT_LINES_SECONDS, ClientLog, JsonFormatter, TextFormatter
 
 HOSTILE = "\x1b[31m\x9b1m\u202e\n\x07"
 
@@ -61,7 +61,7 @@ def test_control_characters_are_escaped(formatter: logging.Formatter) -> None:
 def test_lines_that_clients_cause_are_limited_for_each_kind(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logs, "CLIENT_LINES", CLIENT_LINES)
+    monkeypatch.setattr(log_lines, "CLIENT_LINES", CLIENT_LINES)
     caplog.set_level(logging.INFO)
     now = 5.0
     log = ClientLog(logging.getLogger("of.clients"), lambda: now)

@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from offsetlake.auth import scram
+from offsetlake.auth.scram import Verifier
 from offsetlake.errors import BadRequest
-from offsetlake.serve.auth import scram
-from offsetlake.serve.auth.scram import Verifier
 from offsetlake.util.atomic_files import replacing
 from offsetlake.util.times import now_ms, to_iso, to_ms
 

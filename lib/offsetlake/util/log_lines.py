@@ -1,4 +1,4 @@
-"""Log lines of the serving process: sentences for people, or one JSON object per line for machines."""
+"""Log lines of servers: sentences for people, or one JSON object per line for machines."""
 
 import logging
 import sys

@@ -4,7 +4,7 @@ from fnmatch import fnmatchcase
 
 import pytest
 
-from offsetlake.rules.patterns import pattern_problem
+from offsetlake.util.patterns import pattern_problem
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable
 from typing import NamedTuple
 
-from offsetlake.serve.logs import quoted
+from offsetlake.util.log_lines import quoted
 
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """The hash function by mechanism."""

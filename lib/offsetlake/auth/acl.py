@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from offsetlake.errors import BadRequest
-from offsetlake.rules.patterns import pattern_problem
+from offsetlake.util.patterns import pattern_problem
 from offsetlake.util.text_files import as_utf8
 
 READ, COMMIT, ADMIN = 1, 2, 4
@@ -32,6 +32,9 @@ READ_TOPIC = 8
 
 ANY_PERMISSION = READ | COMMIT | ADMIN
 ANY_PRINCIPAL, ANY_GROUP = "*", "*"
+ANONYMOUS = "User:ANONYMOUS"
+"""The principal of clients that do not authenticate, as in Kafka."""
+
 MAX_CACHED_GROUPS = 10_000
 """Maximum number of groups whose permissions are cached for one principal."""
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offsetlake.serve.auth import scram
-from offsetlake.serve.auth.credentials import Credentials
-from offsetlake.serve.auth.scram import LoginFailed, ScramExchange
+from offsetlake.auth import scram
+from offsetlake.auth.credentials import Credentials
+from offsetlake.auth.scram import LoginFailed, ScramExchange
 from support.serve.secured import scram_first, scram_last
 
 NAME, PASSWORD = "wonder, =land", "pencil, é"

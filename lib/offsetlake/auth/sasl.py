@@ -1,7 +1,7 @@
 """SASL mechanisms: those that the server offers, and the message of PLAIN (RFC 4616)."""
 
-from offsetlake.serve.auth.scram import HASHES, LoginFailed
-from offsetlake.serve.logs import quoted
+from offsetlake.auth.scram import HASHES, LoginFailed
+from offsetlake.util.log_lines import quoted
 
 PLAIN = "PLAIN"
 
