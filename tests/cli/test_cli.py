@@ -302,7 +302,7 @@ def test_ctrl_c_during_imports_exits_with_130() -> None:
     command = [sys.executable, "-X", "importtime", *COMMAND[1:], "groups"]
     starting = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert starting.stderr is not None
-    while "offsetlake.util.process_exit" not in (line := starting.stderr.readline()):
+    while "offsetlake.util.processes" not in (line := starting.stderr.readline()):
         assert line, "the process ended before the interrupt"
     while "import time" not in (line := starting.stderr.readline()) or "offsetlake" in line:
         assert line, "the process ended before the interrupt"

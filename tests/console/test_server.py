@@ -6,9 +6,8 @@ import threading
 
 from fastapi import FastAPI
 
+from offsetlake.auth.security_files import SecurityFiles, SecurityPaths
 from offsetlake.console.server import MAX_PAGES_AT_ONCE, _config, _Server
-from offsetlake.serve.net.security import Security
-from offsetlake.serve.settings import Settings
 
 
 def test_pages_above_the_maximum_wait_for_others() -> None:
@@ -33,7 +32,7 @@ def test_pages_above_the_maximum_wait_for_others() -> None:
 
     async def visits() -> list[bytes]:
         config = _config(app, behind_proxy=False)
-        server = _Server(config, Security(Settings(lake="", log="", host="127.0.0.1", port=0)), lambda: None)
+        server = _Server(config, SecurityFiles(SecurityPaths()), lambda: None)
         server.lifespan = config.lifespan_class(config)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             await server.startup([listener])

@@ -18,7 +18,7 @@ from offsetlake.errors import NotInLake, OffsetlakeError
 from offsetlake.util.absent import load_arrow
 from offsetlake.util.escaping import visible
 from offsetlake.util.memory_limit import return_engine_memory
-from offsetlake.util.process_exit import leave, open_standard_streams
+from offsetlake.util.processes import leave, open_standard_streams
 
 EXIT_INTERNAL_ERROR = 70  # EX_SOFTWARE
 EXIT_INTERRUPTED = 128 + signal.SIGINT

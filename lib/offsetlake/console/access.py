@@ -18,9 +18,9 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
 from offsetlake.auth.acl import ADMIN, ANONYMOUS, Access
+from offsetlake.auth.security_files import SecurityFiles
 from offsetlake.console.hosts import is_local
 from offsetlake.console.sessions import Session, Sessions
-from offsetlake.serve.net.security import Security
 
 MAX_FORM_BYTES = 1 << 20
 _MAX_FORM_FIELDS = 10_000
@@ -81,7 +81,7 @@ class Gate:
     | sessions | The sessions. |
     """
 
-    security: Security
+    security: SecurityFiles
     allows_changes: bool = False
     path: str = "/"
     sessions: Sessions = field(default_factory=Sessions)

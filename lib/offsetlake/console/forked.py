@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 from offsetlake.errors import NotEnoughMemory, OffsetlakeError
 from offsetlake.lake.data_files import naming_damage
-from offsetlake.serve.storage.child_process import CHILD_NICENESS
 from offsetlake.util.memory_limit import return_large_blocks
+from offsetlake.util.processes import CHILD_NICENESS
 
 _PROCESSES = multiprocessing.get_context("forkserver")
 _MAX_SECONDS = 1800

@@ -10,17 +10,16 @@ import uvicorn
 from anyio import to_thread
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from offsetlake.auth.security_files import SecurityFiles
 from offsetlake.console.changing.workbench import await_changes
 from offsetlake.errors import BadRequest
-from offsetlake.serve.http.console_process import READY
-from offsetlake.serve.net.security import Security
 from offsetlake.util.memory_limit import return_large_blocks
 
 _MAX_SHUTDOWN_SECONDS = 5  # for the requests under way
 MAX_PAGES_AT_ONCE = 8  # others wait: each needs memory, and each thread keeps some
 
 
-def serve(app: ASGIApp, security: Security, host: str, port: int, ready: Callable[[str], None]) -> None:
+def serve(app: ASGIApp, security: SecurityFiles, host: str, port: int, ready: Callable[[str], None]) -> None:
     """Serve the application of the console; call `ready` with the URL once connections are accepted.
 
     Raises BadRequest for an address that cannot be used.
@@ -39,14 +38,15 @@ def serve(app: ASGIApp, security: Security, host: str, port: int, ready: Callabl
         await_changes()
 
 
-def serve_behind(app: ASGIApp, security: Security, control: socket.socket, path: str) -> None:
+def serve_behind(app: ASGIApp, security: SecurityFiles, control: socket.socket, ready: bytes, path: str) -> None:
     """Serve the application of the console below a path, for a parent process that forwards requests.
 
     Args:
         app: The application.
         security: The credentials and permissions.
-        control: One end of a pair of stream sockets. The parent receives `READY` from it, and sends one byte with a
-            descriptor, the other end of a connection, for each request; when it closes its end, the server ends.
+        control: One end of a pair of stream sockets. The parent sends one byte with a descriptor, the other end of
+            a connection, for each request; when it closes its end, the server ends.
+        ready: What is sent to the parent once connections are received.
         path: The path, such as `/console`, with which the paths of all requests begin.
     """
 
@@ -54,7 +54,7 @@ def serve_behind(app: ASGIApp, security: Security, control: socket.socket, path:
         await app({**scope, "root_path": path}, receive, send)
 
     config = _config(below, behind_proxy=True)
-    _ServerOfParent(config, security, control).run([])
+    _ServerOfParent(config, security, control, ready).run([])
     await_changes()
 
 
@@ -77,7 +77,7 @@ def _config(app: ASGIApp, *, behind_proxy: bool) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, security: Security, ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, security: SecurityFiles, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._security, self._ready = security, ready
         return_large_blocks()
@@ -106,13 +106,13 @@ class _Server(uvicorn.Server):
 class _ServerOfParent(_Server):
     """Serves connections that the parent process passes on; it has no address to which others could connect."""
 
-    def __init__(self, config: uvicorn.Config, security: Security, control: socket.socket) -> None:
+    def __init__(self, config: uvicorn.Config, security: SecurityFiles, control: socket.socket, ready: bytes) -> None:
         super().__init__(config, security, self._announce)
-        self._control = control
+        self._control, self._ready_message = control, ready
 
     def _announce(self) -> None:
         with contextlib.suppress(ConnectionError):  # the parent has ended, and so will this process
-            self._control.sendall(READY)
+            self._control.sendall(self._ready_message)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to receive connections."""

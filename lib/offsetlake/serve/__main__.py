@@ -11,7 +11,7 @@ from offsetlake.serve.server import serve
 from offsetlake.serve.settings import Settings, with_secrets
 from offsetlake.util.escaping import visible
 from offsetlake.util.log_lines import log_to_stderr
-from offsetlake.util.process_exit import open_standard_streams
+from offsetlake.util.processes import open_standard_streams
 
 
 def main() -> int:

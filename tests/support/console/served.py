@@ -6,7 +6,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,11 +14,10 @@ from urllib.parse import urlencode, urljoin, urlsplit
 import uvicorn
 from starlette.types import ASGIApp
 
+from offsetlake.auth.security_files import SecurityFiles, SecurityPaths
 from offsetlake.console.access import Gate
 from offsetlake.console.app import application
 from offsetlake.rules.policy import RetentionPolicy
-from offsetlake.serve.net.security import Security
-from offsetlake.serve.settings import Settings
 
 POLICY = RetentionPolicy(7 * 86_400_000)
 
@@ -34,7 +32,7 @@ class Answer(NamedTuple):
 
 def gate(*, allows_changes: bool = False, **files: str) -> Gate:
     """Return a gate for the credentials and ACL in files; without them everyone sees everything."""
-    return Gate(Security(replace(Settings("", "", "127.0.0.1", 0), **files)), allows_changes)  # type: ignore[arg-type]
+    return Gate(SecurityFiles(SecurityPaths(**files)), allows_changes)
 
 
 @contextmanager

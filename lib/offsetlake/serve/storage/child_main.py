@@ -10,7 +10,7 @@ from importlib import import_module
 
 from offsetlake.errors import OffsetlakeError
 from offsetlake.util.absent import absent
-from offsetlake.util.process_exit import leave
+from offsetlake.util.processes import leave
 
 _ABSENT = ("pandas", "scipy")
 """Arrow and Numba import these if they are installed, which takes half a second; no child process uses them."""

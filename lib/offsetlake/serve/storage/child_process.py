@@ -15,8 +15,6 @@ from typing import Any
 from offsetlake.errors import OffsetlakeError
 
 _EXIT_CODE_FAILED = 1
-CHILD_NICENESS = 10
-"""The nice value of a child that runs while the serving process answers requests."""
 
 
 class ChildFailed(OffsetlakeError):

@@ -36,10 +36,10 @@ from offsetlake.log.positions import OFFSETS_TOPIC, LogExtent, LogPartition
 from offsetlake.log.writer.recovery import recover
 from offsetlake.pipeline.compact.snapshot import Snapshot, read_snapshot_in_parts
 from offsetlake.queries.unread import Unread, unread
-from offsetlake.serve.storage.child_process import CHILD_NICENESS
 from offsetlake.serve.storage.snapshot_file import snapshot_parts
 from offsetlake.serve.storage.snapshot_offsets import OFFSET_COLUMNS, encode_offsets
 from offsetlake.util.log_lines import log_to_stderr
+from offsetlake.util.processes import CHILD_NICENESS
 
 LOG = logging.getLogger(__name__)
 _NO_SPACE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from offsetlake.auth.security_files import SecurityFiles, SecurityPaths
 from offsetlake.cli import config
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.options import FLEET, LAKE_AND_LOG, QUESTIONS, command
@@ -18,8 +19,7 @@ from offsetlake.cli.commands.serving.serve import (
 )
 from offsetlake.cli.output import write_note
 from offsetlake.errors import BadRequest
-from offsetlake.serve.net.security import Security, is_loopback
-from offsetlake.serve.settings import Settings
+from offsetlake.serve.net.security import is_loopback
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -71,7 +71,7 @@ def console(
     lakes = context.lakes if context.lakes is not None and len(context.lakes) > 1 else None
     settings = context.settings if lakes is None else config.load(context.options, os.environ)
     files = {name: value or settings.serve.get(name) for name, value in options.items()}
-    security = _security(host, int(port), files)
+    security = _security(host, files)
     gate = Gate(security, allow_changes)
     if lakes is None:
         context.open_lake()
@@ -85,7 +85,7 @@ def console(
     serve(app, security, host, int(port), lambda url: write_note(f"Serving {url}: open it in a browser"))
 
 
-def _security(host: str, port: int, files: Mapping[str, str | None]) -> Security:
+def _security(host: str, files: Mapping[str, str | None]) -> SecurityFiles:
     """Return credentials, ACLs and TLS by the files; raise BadRequest if others could reach an address without them."""
     missing = [name for name in ("credentials", "tls_certificate") if not files[name]]
     if missing and not is_loopback(host):
@@ -93,19 +93,10 @@ def _security(host: str, port: int, files: Mapping[str, str | None]) -> Security
             f"Cannot listen on {host}, which other machines can reach, without {' and '.join(missing)}: set them, or "
             "use a loopback address, such as 127.0.0.1."
         )
-    return Security(
-        Settings(
-            lake="",
-            log="",
-            host="127.0.0.1",  # of the listener for Kafka's protocol, which the console does not have
-            port=0,
-            http=(host, port),
-            credentials=files["credentials"],
-            acl=files["acl"],
-            tls_certificate=files["tls_certificate"],
-            tls_key=files["tls_key"],
-        )
-    )
+    paths = SecurityPaths(**files)
+    if problems := paths.problems():
+        raise BadRequest("; ".join(problems))
+    return SecurityFiles(paths)
 
 
 def console_of(context: CommandContext, gate: "Gate") -> "ASGIApp":

@@ -14,16 +14,17 @@ from pathlib import Path
 
 from starlette.types import ASGIApp
 
+from offsetlake.auth.security_files import SecurityFiles
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.serving.console import console_of
 from offsetlake.console.access import Gate
 from offsetlake.console.server import serve_behind
 from offsetlake.errors import BadRequest, OffsetlakeError
-from offsetlake.serve.net.security import Security
+from offsetlake.serve.http.console_process import READY
+from offsetlake.serve.net.security import security_paths
 from offsetlake.serve.settings import CONSOLE_PATH, ConsoleSettings, Settings
-from offsetlake.serve.storage.child_process import CHILD_NICENESS
 from offsetlake.util.log_lines import log_to_stderr
-from offsetlake.util.process_exit import leave
+from offsetlake.util.processes import CHILD_NICENESS, leave
 
 _OOM_SCORE = Path("/proc/self/oom_score_adj")
 
@@ -38,16 +39,16 @@ def main() -> int:
     settings = Settings.from_json(sys.argv[1])
     log_to_stderr(settings.log_format)
     try:
-        security = Security(settings)
+        security = SecurityFiles(security_paths(settings))
         app = _application(settings, settings.console or ConsoleSettings(), security)
     except OffsetlakeError as error:
         control.sendall(str(error).encode())
         return error.exit_code
-    serve_behind(app, security, control, CONSOLE_PATH)
+    serve_behind(app, security, control, READY, CONSOLE_PATH)
     return 0
 
 
-def _application(settings: Settings, console: ConsoleSettings, security: Security) -> ASGIApp:
+def _application(settings: Settings, console: ConsoleSettings, security: SecurityFiles) -> ASGIApp:
     """Return the console of the served lake and log."""
     context = CommandContext({**console.options, "log": settings.log})
     if str(context.settings.lake) != settings.lake:

@@ -1,10 +1,13 @@
-"""Opens missing standard streams, and ends a process that used Arrow and delta-rs."""
+"""The processes of the program: missing standard streams, the niceness of children, and an end that cannot crash."""
 
 import atexit
 import os
 import sys
 from contextlib import suppress
 from typing import NoReturn
+
+CHILD_NICENESS = 10
+"""The nice value of a child process that runs while its parent answers requests."""
 
 
 def open_standard_streams() -> None:

@@ -10,7 +10,7 @@ from offsetlake.errors import OffsetlakeError
 
 PROGRAM = """
 import atexit, os, sys
-from offsetlake.util.process_exit import leave
+from offsetlake.util.processes import leave
 
 class Aborts:
     def __del__(self):
