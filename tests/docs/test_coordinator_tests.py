@@ -1,24 +1,22 @@
 """The lists of Kafka's coordinator tests and tests of share partitions name tests that exist."""
 
 import re
+from pathlib import Path
 
 import pytest
 
 from support.coordinator.share_cases import cases
 from support.documents import ROOT
 
-SHARE_TESTS = "share-tests.md"
+COORDINATOR = ROOT / "tests" / "coordinator"
+SHARE_TESTS = COORDINATOR / "share_partition" / "README.md"
 SHARE_PARTITION_CASES = 245
 """The number of cases of SharePartitionTest of Kafka 4.2.0."""
 
 
-def text_of(page: str) -> str:
-    return (ROOT / "docs" / page).read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("page", ["coordinator-tests.md", SHARE_TESTS])
-def test_the_list_names_existing_tests(page: str) -> None:
-    sections = text_of(page).split("\n## ")[1:]
+@pytest.mark.parametrize("page", [COORDINATOR / "README.md", SHARE_TESTS], ids=["coordinator", "share partitions"])
+def test_the_list_names_existing_tests(page: Path) -> None:
+    sections = page.read_text(encoding="utf-8").split("\n## ")[1:]
     assert sections
     for section in sections:
         folder = re.search(r"The files are in `(tests/\w+/\w+)`", section)
@@ -33,7 +31,7 @@ def test_the_list_names_existing_tests(page: str) -> None:
 
 
 def test_every_case_of_share_partitions_is_run_or_listed() -> None:
-    text = text_of(SHARE_TESTS)
+    text = SHARE_TESTS.read_text(encoding="utf-8")
     tables = [table for table in text.split("\n\n") if table.startswith("| Test of SharePartitionTest ")]
     listed = [name for table in tables for name in re.findall(r"^\| (test\w+) ", table, re.MULTILINE)]
     assert not {*listed} & {*cases()}

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from support.documents import ROOT
+from support.documents import NOTES, ROOT
 
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *NOTES})
 _LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 

@@ -28,6 +28,12 @@ from support.broker.broker import free_ports
 from support.broker.kafka_tools import GROUP_COMMAND, NEWER, java
 
 ROOT = Path(__file__).parents[2]
+NOTES = [
+    ROOT / "ARCHITECTURE.md",
+    *(path for folder in ("dags", "lib", "tests") for path in sorted((ROOT / folder).rglob("*.md"))),
+]
+"""The pages beside the code and the tests, for those who change them. No test runs their commands."""
+
 LINKED = (".jars", ".venv", "Makefile", "conf", "docs", "tests")
 KAFKA_TOOLS = {
     "kafka-consumer-groups": GROUP_COMMAND,

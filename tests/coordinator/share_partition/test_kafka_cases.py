@@ -1,4 +1,4 @@
-"""The cases of Kafka's SharePartitionTest, with the results that Kafka expects (`docs/share-tests.md`)."""
+"""The cases of Kafka's SharePartitionTest, with the results that Kafka expects (`README.md` beside this file)."""
 
 import pytest
 

@@ -1,8 +1,8 @@
 """Reads the bodies of requests by kio's schemas, in one pass over untrusted bytes.
 
 kio's own reader is not used: it allocates memory for a length before it checks the rest of the request
-(`docs/kio-report.md`), fails on unknown tagged fields, which KIP-482 says to skip, and accepts null where a schema does
-not. A check before it would read each request twice, and the two could disagree.
+(`tests/serve/protocol/kio-report.md`), fails on unknown tagged fields, which KIP-482 says to skip, and accepts null
+where a schema does not. A check before it would read each request twice, and the two could disagree.
 
 Primitives are read by `offsetlake.serve.protocol.wire.Cursor`; only the assembly of entities by a schema is here,
 because OffsetCommit and OffsetFetch are read by that cursor directly, without a schema. The schemas of requests are not
