@@ -1,1 +1,1 @@
-"""Authentication and authorization of clients: SASL, TLS, credentials and ACLs."""
+"""Authentication and authorization: SASL, TLS, credentials, bearer tokens and ACLs, for Kafka's protocol and HTTP."""

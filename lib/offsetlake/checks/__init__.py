@@ -1,1 +1,1 @@
-"""The checks that gate the jobs, as expectations of Great Expectations."""
+"""The checks that gate the jobs: delta-rs counts rows that violate a rule, Great Expectations evaluates the numbers."""

@@ -1,1 +1,1 @@
-"""Questions about a lake: offsets at an instant, differences, lag and the prepared audits."""
+"""Questions about a lake, each answered as an Arrow table: state, history, lag, share groups, audits and runs."""

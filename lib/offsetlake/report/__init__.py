@@ -1,1 +1,1 @@
-"""The report of a lake as one HTML page with charts. Imported only by the command that writes it."""
+"""The report of a lake as one HTML page with charts; the console shows its content, computed in a child process."""

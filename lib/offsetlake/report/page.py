@@ -1,4 +1,4 @@
-"""The HTML page of the report, which is self-contained. No other module imports Jinja."""
+"""The HTML page of the report, which is self-contained. Besides, only `offsetlake.console.pages` imports Jinja."""
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence

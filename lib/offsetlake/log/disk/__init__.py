@@ -1,1 +1,1 @@
-"""Logs in folders: segments, their indexes, reading partitions, and deleting old segments."""
+"""Logs in folders: segments, their indexes, reading and cutting partitions, and what a folder lacks of its log."""

@@ -1,1 +1,1 @@
-"""Writing to logs in folders: ownership of the folder, appending, and the append protocol of the job socket."""
+"""Writing to logs in folders: ownership, appending, the journal, repair after a crash, and the append protocol."""

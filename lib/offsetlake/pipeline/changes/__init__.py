@@ -1,1 +1,1 @@
-"""Changes that users request: cleanup of groups, resets of offsets, and repair of incomplete commits."""
+"""Changes that users request: cleanup, reset, restore, undelete, import, translation, repair of incomplete commits."""

@@ -1,1 +1,1 @@
-"""`emit`: writes the planned tombstones to the log, if the newest state still allows it."""
+"""`emit`: writes planned tombstones and alterations to the log, if the newest state still allows them."""

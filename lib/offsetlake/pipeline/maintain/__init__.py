@@ -1,1 +1,1 @@
-"""`maintain`: compacts small files, vacuums unreferenced ones, and determines what of the log is still needed."""
+"""`maintain` and `forget`: delete segments and history that are no longer needed, compact and vacuum the tables."""

@@ -1,1 +1,1 @@
-"""Queries of the console: the log over time, the offsets of a partition over time, one step of them, and names."""
+"""Queries of the console: the log over time, a partition over time, its commits, one step of it, names to search."""

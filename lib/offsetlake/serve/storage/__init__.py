@@ -1,1 +1,1 @@
-"""The committed offsets in memory: the mapped snapshot and the memtables above it."""
+"""The committed offsets: the mapped snapshot, the memtables above it, and the child process that builds a snapshot."""
