@@ -1,4 +1,4 @@
-"""Every relative link of the documents leads to a file, and to a heading where it names one."""
+"""Every relative link of the documents leads to a file, and to a heading where it names one; so does every path."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,11 @@ import pytest
 from support.documents import NOTES, ROOT
 
 PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *NOTES})
+ABOUT_THE_CODE = [path for path in NOTES if ROOT / "tests" not in path.parents] + [ROOT / "CONTRIBUTING.md"]
+OF_KAFKA = "group-coordinator/"
+"""The beginning of paths in Kafka's repository."""
 _LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+_PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*|\w+\.py)`")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
@@ -32,3 +36,22 @@ def test_every_page_is_in_the_index() -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     linked = {path for path, _ in _LINK.findall(index)}
     assert {page.name for page in (ROOT / "docs").glob("*.md")} - linked == {"README.md"}
+
+
+def test_every_page_beside_the_code_is_linked() -> None:
+    linked = {
+        (page.parent / path).resolve()
+        for page in PAGES
+        for path, _ in _LINK.findall(page.read_text(encoding="utf-8"))
+        if path and (page.parent / path).resolve() != page
+    }
+    assert {*ABOUT_THE_CODE} - linked == set()
+
+
+@pytest.mark.parametrize("page", ABOUT_THE_CODE, ids=[str(page.relative_to(ROOT)) for page in ABOUT_THE_CODE])
+def test_paths_in_backquotes_exist(page: Path) -> None:
+    folders = (ROOT, ROOT / "lib" / "offsetlake", page.parent)
+    named = {*_PATH.findall(page.read_text(encoding="utf-8"))}
+    paths = {path for path in named if "NAME" not in path and not path.startswith(OF_KAFKA)}
+    places = {path: [folder / f"{path}{end}" for folder in folders for end in ("", ".py")] for path in paths}
+    assert [path for path, found in places.items() if not any(place.exists() for place in found)] == []
