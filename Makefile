@@ -39,7 +39,7 @@ airflow: setup $(AIRFLOW)/.ready ## start a local Airflow with the DAGs on the b
 
 TESTS := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder --max-worker-restart 0 --durations=15
 
-test: check .jars/spark/.ready .jars/broker/.ready .jars/peer/.ready .jars/zookeeper/.ready $(AIRFLOW)/.ready .s3-venv/.ready dist ## lint, types and tests, with a real broker, a real Spark cluster and Airflow
+test: check .jars/spark/.ready .jars/broker/.ready .jars/peer/.ready .jars/zookeeper/.ready $(AIRFLOW)/.ready .s3-venv/.ready dist ## lint, types and tests, with a real broker, Spark and Airflow
 	$(TESTS) -n 3 -m 'not long'
 
 test-all: test .jars/kafka-4.0.0/.ready .jars/kafka-4.3.1/.ready .jars/kafka-4.4.0/.ready .jars/mirror/.ready .tools/versitygw .tools/kgo.test ## `make test`, then the tests that take long: kills at every kind of write, random logs, fuzzing, a browser

@@ -68,6 +68,7 @@ def test_records_of_every_table_are_named_and_counted(tmp_path: Path) -> None:
     assert note.endswith("; ...")
 
 
+@pytest.mark.long
 def test_gate_names_only_new_records_and_full_all(tmp_path: Path, run: Run) -> None:
     wrong = WRONG["of 2099"]
     commits = [at(1, wrong), at(2, NOW, run=3)]

@@ -21,6 +21,7 @@ from support.command_line import Run
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle
 from support.lakes import new_lake
+from support.long_cases import long_cases
 
 pytestmark = pytest.mark.slow
 
@@ -307,7 +308,7 @@ def test_exported_offsets_can_be_imported(run: Run, log: Path, tmp_path: Path) -
     assert set(offsets(run, "bulk-4").values()) == {7}
 
 
-@pytest.mark.parametrize("file", ["before.parquet", "before.arrow", "before.jsonl", "before.csv"])
+@pytest.mark.parametrize("file", ["before.csv", *long_cases(("before.parquet", "before.arrow", "before.jsonl"))])
 def test_offsets_are_taken_over_from_a_snapshot(run: Run, log: Path, file: str) -> None:
     code, _, errors = run("snapshot", file, "--log", str(log))
     assert code == 0, errors

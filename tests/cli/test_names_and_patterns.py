@@ -17,6 +17,7 @@ from support.command_line import Run
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle
 from support.lakes import new_lake
+from support.long_cases import long_cases
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +67,7 @@ def groups_of(run: Run, *arguments: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("at")
-@pytest.mark.parametrize("text", SELECTED)
+@pytest.mark.parametrize("text", [*[*SELECTED][:2], *long_cases([*SELECTED][2:])])
 def test_questions_select_what_changes_select(run: Run, text: str) -> None:
     expected = SELECTED[text]
     for question in (
@@ -79,6 +80,7 @@ def test_questions_select_what_changes_select(run: Run, text: str) -> None:
     assert restored == [name for name in expected if name != "gone[1]"]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("at")
 def test_import_selects_the_same_groups_of_a_file(run: Run) -> None:
     assert run("snapshot", "all.jsonl")[0] == 0

@@ -58,6 +58,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("width", "dark"), SCREENS)
 def test_pages_fit_the_screen_and_follow_the_rules_of_accessibility(
     address: str, window: Browser, tmp_path: Path, width: int, dark: bool
@@ -132,6 +133,7 @@ def test_a_result_of_the_search_is_opened_with_the_keyboard(address: str, window
     window.await_true("return location.pathname === '/group' && new URL(location).searchParams.get('at') === '2000'")
 
 
+@pytest.mark.long
 def test_a_page_does_not_load_itself_again_while_somebody_types(
     tmp_path: Path, window: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,7 @@ def completed(port: int, path: str, **headers: str) -> Answer:
     return answer
 
 
+@pytest.mark.long
 def test_attention_is_that_of_the_report(port: int, folder: Path) -> None:
     first = get(port, "/attention")
     assert (first.headers["retry-after"], "is being computed" in first.text) == ("2", True)
@@ -78,6 +79,7 @@ def test_the_sections_are_those_of_the_report(port: int, folder: Path) -> None:
     assert shown.command == f"offsetlake report --lake={folder / 'lake'}"
 
 
+@pytest.mark.long
 def test_checks_are_those_of_the_command(port: int, folder: Path, run: object) -> None:
     page = Page(completed(port, "/checks").text)
     code, out, _ = run("check", "--lake", str(folder / "lake"), "--format", "json")  # type: ignore[operator]
@@ -97,6 +99,7 @@ def test_a_failed_check_and_hostile_names_are_shown_as_text(tmp_path: Path) -> N
         assert "not met" in [row[1] for row in Page(get(port, "/checks").text).rows]
 
 
+@pytest.mark.long
 def test_the_content_follows_the_lake(tmp_path: Path) -> None:
     bench = example(tmp_path)
     with served(tmp_path / "lake") as port:
@@ -107,6 +110,7 @@ def test_the_content_follows_the_lake(tmp_path: Path) -> None:
         assert completed(port, "/report").text != before
 
 
+@pytest.mark.long
 def test_checks_are_refused_while_a_job_is_unfinished_and_the_report_is_not(tmp_path: Path) -> None:
     bench = example(tmp_path)
     lake = Lake.create(tmp_path / "lake")

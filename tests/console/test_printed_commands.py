@@ -76,8 +76,9 @@ def form(command: str) -> str:
     )
 
 
+@pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [pytest.param(bundled, marks=pytest.mark.long), with_names])
+@pytest.mark.parametrize("make", [bundled, with_names])
 def test_every_printed_command_runs(make: object, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # `offsetlake report` writes a file
     bench = make(tmp_path)  # type: ignore[operator]

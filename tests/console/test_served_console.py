@@ -68,6 +68,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         yield Secured(serving, port, tokens)
 
 
+@pytest.mark.long
 def test_every_link_stays_below_the_path_of_the_console(open_console: int) -> None:
     assert get(open_console, "/console").headers["location"] == "/console/"
     paths = {path.partition("?")[0] for path in linked(open_console, "/console/", lambda _: "/console/")}
@@ -90,6 +91,7 @@ def test_the_api_is_not_reached_through_the_console_and_others_have_no_console(o
         assert get(open_console, "/console/", host).status == 421
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["chunked", "whole"])
 def test_bodies_are_forwarded_up_to_their_limit(secured: Secured, kind: str) -> None:
     own = {"Origin": "http://localhost", "Content-Type": "application/x-www-form-urlencoded"}
@@ -179,6 +181,7 @@ def test_a_query_ends_when_the_browser_leaves(open_console: int) -> None:
     assert shown.rows == [["1"]]  # only one query runs at a time
 
 
+@pytest.mark.long
 @needs_browser
 def test_no_request_of_a_browser_leaves_the_path(open_console: int, tmp_path: Path) -> None:
     address = f"http://127.0.0.1:{open_console}/console"
@@ -203,6 +206,7 @@ def test_no_request_of_a_browser_leaves_the_path(open_console: int, tmp_path: Pa
         assert [message for message in window.messages() if "Content Security Policy" in message] == []
 
 
+@pytest.mark.long
 def test_a_killed_console_is_started_again_and_ends_with_the_serving_process(tmp_path: Path) -> None:
     with serving_console(tmp_path) as (serving, port):
         first = process_of_console(serving)

@@ -30,6 +30,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "lakes.toml"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_each_lake_has_dags_and_a_pool_of_its_own(airflow: Callable[..., Airflow], file: Path, tmp_path: Path) -> None:
     made = airflow("answering.py", OFFSETLAKE_FLEET=str(file))
@@ -69,6 +70,7 @@ def test_a_dag_works_on_its_lake_only(airflow: Callable[..., Airflow], file: Pat
     assert (event["lake"], event["version"]) == ("prod-eu", Lake.open(tmp_path / "eu").versions("offsets")["offsets"])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_tasks_run_with_the_lake_of_their_dag(airflow: Callable[..., Airflow], file: Path, tmp_path: Path) -> None:
     names = ("offset_lifecycle.us.2", "offset_lifecycle.prod-eu", "offset_replication.us.2", "offset_audit.us.2")

@@ -36,7 +36,10 @@ DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
     *(path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in NOT_RUN),
 ]
-LONG = {README, *(ROOT / "docs" / name for name in ("getting-started.md", "operating.md", "http.md", "fleet.md"))}
+LONG = {
+    README,
+    *(ROOT / "docs" / f"{name}.md" for name in ["getting-started", "operating", "http", "fleet", "console", "audits"]),
+}
 WITH_EXAMPLES = [
     pytest.param(path, marks=pytest.mark.long if path in LONG else ())
     for path in DOCUMENTS

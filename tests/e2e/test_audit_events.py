@@ -79,6 +79,7 @@ COMMITTED = ("commit", None, 42, "commit", ANYBODY, "rdkafka")
 SET_BACK = ("reset_back", 42, 10, "commit", ANYBODY, "adminclient-1")
 
 
+@pytest.mark.long
 def test_events_of_clients_are_recorded(run: Run, copied: Path) -> None:
     assert history(run, 0) == [SET_BACK, COMMITTED]
     assert history(run, 1) == [

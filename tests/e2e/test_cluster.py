@@ -203,6 +203,7 @@ def test_executors_of_a_cluster_do_not_connect_to_a_loopback_address_by_default(
     assert "spark.driver.bindAddress" not in probed["settings"]
 
 
+@pytest.mark.long
 def test_jobs_run_on_a_spark_cluster(submit: Submit, tmp_path: Path) -> None:
     log, lake = tmp_path / "log", tmp_path / "cluster"
     random_log(random.Random(21), 1_000, groups=40, log_partitions=5).write(log)

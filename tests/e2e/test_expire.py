@@ -130,6 +130,7 @@ def test_refused_decision_is_planned_again(judged: Lake) -> None:
     assert sorted(latest["outcome"].to_pylist()) == ["emitted"] * 2 + ["planned"] * (len(before) - 2)
 
 
+@pytest.mark.long
 def test_plan_that_does_not_apply_any_more_is_withdrawn(judged: Lake) -> None:
     count = judged.count("tombstones")
     early = plan_expiry(InProcess(), judged, 1)

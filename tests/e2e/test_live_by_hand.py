@@ -53,7 +53,8 @@ def test_idle_group_is_cleaned_up_and_restored(live: Live, kind: Protocol | Lite
     assert live.committed_offsets(group) == offsets
 
 
-@pytest.mark.parametrize("protocol", [pytest.param("classic", marks=pytest.mark.long), "consumer"])
+@pytest.mark.long
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_group_in_use_is_refused(live: Live, protocol: Protocol) -> None:
     group = used = live.topic(f"hand-used-{protocol}")
     left = live.topic(f"hand-left-{protocol}")

@@ -91,6 +91,7 @@ def finished(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Finished:
     return finish_here
 
 
+@pytest.mark.long
 def test_lake_in_a_store_equals_a_lake_in_a_folder(
     bucket: str, halves: tuple[Path, Path], expected: dict[str, Rows]
 ) -> None:

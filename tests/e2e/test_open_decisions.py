@@ -60,6 +60,7 @@ def test_decisions_are_those_of_reading_everything(
     assert {row["outcome"] for row in rows(lake, "tombstones")} >= {"planned", "withdrawn", "emitted"}
 
 
+@pytest.mark.long
 def test_decided_tombstones_are_not_read_again(made: Path, tmp_path: Path) -> None:
     """The files with decided tombstones are gone from the disk: a job that opens one of them fails."""
     lake, log = copied(made, tmp_path / "copy")

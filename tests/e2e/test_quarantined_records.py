@@ -18,6 +18,7 @@ from offsetlake.queries.questions import GROUP_COLUMNS, groups
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import LATER, cycle, plan_expiry, rows
 from support.e2e.parts_log import TIME, Log, Made
+from support.long_cases import long_cases
 from support.oracle.encoders import Member, group_metadata_key, group_metadata_value, offset_key, offset_value, string
 from support.oracle.expiry import Group, Offset, cleanup_pass
 from support.oracle.log_reader import read_log
@@ -267,7 +268,7 @@ def test_snapshot_and_rebuild_equal_the_compaction(log: QuarantineLog, append: C
     assert {table: rows(log.lake, table) for table in tables} == compacted
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *long_cases(range(1, 4))])
 def test_random_log_is_evaluated_as_by_the_oracle(log: QuarantineLog, seed: int) -> None:
     pick = random.Random(seed)
     keys = [offset_key(f"g{pick.randrange(6)}", "t", partition) for partition in range(3) for _ in range(6)]

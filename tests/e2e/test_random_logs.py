@@ -15,6 +15,7 @@ from support.e2e.divided import divided
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import OFFSET, WHERE, cycle, rows, state
 from support.lakes import new_lake
+from support.long_cases import long_cases
 from support.oracle.random_logs import RandomLog, logs, random_log, worlds
 from support.oracle.replay import Commit, OffsetRecord, State, replay
 
@@ -117,7 +118,7 @@ def _cuts_within_commits(log: RandomLog) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 4))])
+@pytest.mark.parametrize("seed", [0, *long_cases(range(1, 4))])
 def test_commits_in_parts_equal_the_oracle_after_every_run(seed: int, tmp_path: Path) -> None:
     """Parts are completed in the batch, the run and the log they began in, or later, or never."""
     rng = random.Random(seed)
@@ -137,7 +138,7 @@ def test_commits_in_parts_equal_the_oracle_after_every_run(seed: int, tmp_path: 
     assert state(lake) == state(_in_runs(InProcess(), log, [], tmp_path / "whole"))
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 4))])
+@pytest.mark.parametrize("seed", [0, *long_cases(range(1, 4))])
 def test_log_partitions_divided_by_groups_equal_the_oracle_after_every_run(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     log = random_log(rng, 600, groups=16, topics=2, log_partitions=1 + seed % 2, commit_ids=(7,))

@@ -13,6 +13,7 @@ from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle, rows, state
 from support.e2e.parts_log import TIME, Log, part, plain
 from support.lakes import new_lake
+from support.long_cases import long_cases
 from support.oracle.log_reader import LogRecord, read_log
 from support.oracle.random_logs import random_log
 from support.oracle.replay import replay
@@ -90,6 +91,7 @@ def test_two_successive_incomplete_commits_are_repaired(log: Log) -> None:
     assert log.pending() == []
 
 
+@pytest.mark.long
 def test_repair_of_an_offset_in_an_open_transaction_is_refused(log: Log) -> None:
     log.batch(plain(0, 10)).batch(part(0, 20, size=2))
     log.batch(plain(0, 30), producer_id=7, producer_epoch=0, is_transactional=True)
@@ -120,7 +122,7 @@ def test_torn_end_is_truncated_and_kept(log: Log) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
+@pytest.mark.parametrize("seed", [0, *long_cases((1, 2))])
 def test_random_logs_with_incomplete_commits_are_repaired(seed: int, tmp_path: Path) -> None:
     made: Any = random_log(random.Random(seed), 600, groups=6, log_partitions=2, commit_ids=(1, 2))
     made.write(tmp_path / "log")

@@ -20,6 +20,7 @@ from offsetlake.rules import offsets_csv, strategies
 from support.broker import workload
 from support.broker.broker import Broker
 from support.broker.kafka_tools import GROUP_COMMAND, group_command, java
+from support.long_cases import long_cases
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -121,9 +122,7 @@ def test_reset_to_log_ends_or_current_equals_kafkas_tool(
     agrees(cluster, strategy(rows(cluster, PARTITIONS)), f"--{strategy.__name__.replace('_', '-')}")
 
 
-@pytest.mark.parametrize(
-    "offset", [-1, *(pytest.param(offset, marks=pytest.mark.long) for offset in (0, 5, 2**63 - 1))]
-)
+@pytest.mark.parametrize("offset", [-1, *long_cases((0, 5, 2**63 - 1))])
 def test_reset_to_offset_equals_kafkas_tool(cluster: Cluster, offset: int) -> None:
     agrees(cluster, strategies.to_offset(rows(cluster, PARTITIONS), offset), f"--to-offset={offset}")
 
@@ -153,9 +152,7 @@ def test_shift_by_without_a_committed_offset_plans_no_offset(cluster: Cluster) -
     assert PLANNED.findall(refused.out) == []
 
 
-@pytest.mark.parametrize(
-    "ms", [-4 * HOUR, *(pytest.param(ms, marks=pytest.mark.long) for ms in (-6 * HOUR - 1, -100 * HOUR, 1))]
-)
+@pytest.mark.parametrize("ms", [-4 * HOUR, *long_cases((-6 * HOUR - 1, -100 * HOUR, 1))])
 def test_reset_to_datetime_equals_kafkas_tool(cluster: Cluster, ms: int) -> None:
     at = cluster.newest + ms
     text = datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -13,6 +13,7 @@ from support.command_line import Run
 from support.damage import CHECKPOINTS, COMMITS, DATA, HINTS, flip_page
 from support.e2e.in_process import InProcess, NoSpark
 from support.e2e.lakes import plan_expiry, state
+from support.long_cases import long_cases
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +65,8 @@ def repair(run: Run, folder: Path, command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["newest commit empty", "newest commit missing", "log missing", "checkpoint torn", "data file cut"]
+    "kind",
+    ["newest commit empty", "data file cut", *long_cases(("newest commit missing", "log missing", "checkpoint torn"))],
 )
 def test_state_table_is_rebuilt_whatever_is_damaged(run: Run, folder: Path, kind: str, expected: Tables) -> None:
     EVERY[kind](folder / "offsets")
@@ -99,6 +101,7 @@ def test_hint_that_is_not_valid_is_ignored(run: Run, folder: Path, kind: str, ex
     assert run("check", "--lake", str(folder))[0] == 0
 
 
+@pytest.mark.long
 def test_older_copy_is_noticed_although_what_was_verified_is_older_too(
     run: Run, folder: Path, expected: Tables
 ) -> None:

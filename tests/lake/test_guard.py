@@ -181,6 +181,7 @@ def test_log_partitions_in_one_file_are_rebuilt_together(lake: Lake) -> None:
     assert state(lake) == before
 
 
+@pytest.mark.long
 def test_compaction_fails_if_files_are_rearranged_meanwhile(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its commit would take files away that are no longer there, and leave their rows in the table twice."""
     before = state(lake)["offsets"]

@@ -56,6 +56,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     return found
 
 
+@pytest.mark.long
 def test_finished_runs_survive_a_power_failure(disk: Disk, tmp_path: Path) -> None:
     lake = Lake.create(tmp_path / "lake")
     number = (tmp_path / "lake").stat().st_ino

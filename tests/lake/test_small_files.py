@@ -11,6 +11,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.pipeline import runner
 from support.command_line import Run
 from support.e2e.in_process import NoSpark
+from support.long_cases import long_cases
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +25,7 @@ def folder(broker_lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return Path(shutil.copytree(broker_lake.location.path, tmp_path / "lake"))
 
 
-@pytest.mark.parametrize("content", DAMAGED)
+@pytest.mark.parametrize("content", [*DAMAGED[:2], *long_cases(DAMAGED[2:])])
 def test_damaged_file_is_named(run: Run, folder: Path, content: bytes) -> None:
     whole = {path.name: path.read_bytes() for path in folder.glob("*.json")}
     for name in ("offsetlake.json", "verified.json", "rejections.json", "plan-ingest.json", "plan-compact.json"):

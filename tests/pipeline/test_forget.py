@@ -62,6 +62,7 @@ def assert_forgotten(lake: Lake) -> None:
     assert configuration["delta.appendOnly"] == "true"
 
 
+@pytest.mark.long
 def test_no_file_contains_the_principal(lake: Lake) -> None:
     assert names_in(lake) == {"alice", "10.0.0.8", "bob", "10.0.0.9"}
     report = forget(lake, "User:alice", quiet)

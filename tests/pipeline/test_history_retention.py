@@ -141,6 +141,7 @@ def test_answers_since_the_cut_are_those_of_the_whole_history(
         assert lake.delta_table(table).metadata().configuration["delta.appendOnly"] == "true"
 
 
+@pytest.mark.long
 def test_baseline_of_a_baseline_is_the_same(tmp_path: Path) -> None:
     """So a run that was killed between the commits of two tables computes the same rows again."""
     lake = random_runs(tmp_path / "lake", 3)
@@ -282,6 +283,7 @@ def violations(lake: Lake) -> list[Any]:
     return [sorted(found.rows, key=str) for suite in suites for found in evidence(lake, suite, pins, 0) if found.rows]
 
 
+@pytest.mark.long
 def test_next_cycle_continues_from_a_cut_lake(lake: Lake, read_in_two_runs: Path) -> None:
     whole = Lake.open(Path(shutil.copytree(lake.location.path, lake.location.path.parent / "whole")))
     drop_before(lake, finished(lake, 3))
@@ -325,7 +327,8 @@ def interrupted_after(monkeypatch: pytest.MonkeyPatch, name: str, calls: int) ->
     return lambda: monkeypatch.setattr(history_retention, name, real)
 
 
-@pytest.mark.parametrize("calls", [0, *(pytest.param(calls, marks=pytest.mark.long) for calls in range(1, 5))])
+@pytest.mark.long
+@pytest.mark.parametrize("calls", range(5))
 def test_interrupted_cut_is_completed_as_planned(lake: Lake, calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupted before any of its commits: in between, answers are the same, and the planned limits apply."""
     other = Lake.open(Path(shutil.copytree(lake.location.path, lake.location.path.parent / "other")))
@@ -346,6 +349,7 @@ def test_interrupted_cut_is_completed_as_planned(lake: Lake, calls: int, monkeyp
     assert not [table for table, of_table in findings(lake).items() if of_table.changed]
 
 
+@pytest.mark.long
 def test_questions_say_where_history_begins(lake: Lake, run: Run) -> None:
     drop_before(lake, finished(lake, 1))
     since = begins(lake)

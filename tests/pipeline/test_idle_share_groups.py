@@ -152,6 +152,7 @@ def test_what_if_shows_when_share_groups_expire(lake: Lake) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_share_group_of_a_broker_is_planned_checked_and_refused_by_a_folder(tmp_path: Path) -> None:
     log = tmp_path / "log"
     shutil.copytree(BROKER_LOG, log, ignore=shutil.ignore_patterns("meta.properties"))

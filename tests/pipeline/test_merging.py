@@ -19,6 +19,7 @@ from support.e2e.delta_files import contents
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle
 from support.lakes import new_lake
+from support.long_cases import long_cases
 from support.oracle.random_logs import RandomLog, random_log
 
 RUNS = 5
@@ -44,6 +45,7 @@ def merge_all(lake: Lake, run_id: int) -> dict[str, int]:
     return {table: merging.merge(lake, table, run_id, lambda _: None) for table in HISTORY}
 
 
+@pytest.mark.long
 def test_merged_files_have_the_same_rows_in_the_order_of_groups(tmp_path: Path) -> None:
     lake = lake_of_many_files(tmp_path, 3)
     before, files = {table: contents(lake, table) for table in HISTORY}, paths(lake, "offset_commits")
@@ -77,7 +79,7 @@ def test_merging_is_no_change_of_data(tmp_path: Path) -> None:
     assert lake.delta_table("offset_commits").metadata().configuration["delta.appendOnly"] == "true"
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *long_cases(range(1, 4))])
 def test_any_size_of_files_and_portions(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     lake, generator = lake_of_many_files(tmp_path, 10 + seed), random.Random(seed)
     sizes = sorted(file["size_bytes"] for file in active_files(lake, "offset_commits"))
@@ -95,6 +97,7 @@ def test_any_size_of_files_and_portions(tmp_path: Path, seed: int, monkeypatch: 
         assert len(left - files) <= merged["offset_commits"] // 2, "at least two files are merged into one"
 
 
+@pytest.mark.long
 def test_a_run_merges_a_table_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = lake_of_many_files(tmp_path, 5)
     monkeypatch.setattr(upkeep, "MIN_SMALL_FILES", 2)
@@ -104,6 +107,7 @@ def test_a_run_merges_a_table_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert lake.versions(*HISTORY) == versions
 
 
+@pytest.mark.long
 def test_files_that_another_program_rearranges_meanwhile_are_not_merged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +134,7 @@ def append(lake: Lake, number: int, rows: int) -> None:
     commit(lake, "transaction_markers", [FileChanges(file.close())], "test", number)
 
 
+@pytest.mark.long
 def test_a_row_is_rewritten_a_few_times_however_many_files_follow(tmp_path: Path) -> None:
     lake, rewritten = new_lake(tmp_path / "lake"), 0
     for day in range(40):

@@ -157,6 +157,7 @@ def test_divided_by_ranges_of_groups_gives_the_same_rows(tmp_path: Path) -> None
     assert found == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("table", "after"), [("offsets", False), ("share_partitions", False), ("share_partitions", True)]
 )

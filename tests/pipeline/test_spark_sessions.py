@@ -70,6 +70,7 @@ def _open_session(properties: dict[str, str], *arguments: str | Path) -> dict[st
     return printed
 
 
+@pytest.mark.long
 def test_properties_reach_the_session_and_its_jvm(session: dict[str, Any]) -> None:
     assert {name: session["settings"].get(name) for name in GIVEN} == GIVEN
     assert session["settings"]["spark.sql.session.timeZone"] == "UTC"

@@ -25,6 +25,7 @@ from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle
 from support.lakes import new_lake
 from support.log.made_folders import write
+from support.long_cases import long_cases
 from support.oracle.encoders import group_log_partition, offset_key, offset_value
 from support.oracle.log_writer import Batch, Record
 from support.queries.lakes import small_lake
@@ -118,7 +119,14 @@ def test_history_has_all_records_the_newest_first(lake: Lake, run: Run) -> None:
     assert [(row["committed_offset"], row["previous_offset"]) for row in rows] == [(20, None), (10, None)]
 
 
-@pytest.mark.parametrize("filters", [Filters(), Filters(since_ms=0), Filters(event="commit")], ids=str)
+@pytest.mark.parametrize(
+    "filters",
+    [
+        Filters(),
+        *long_cases((Filters(since_ms=0), Filters(event="commit"))),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("is_kept", [False, True], ids=["read", "kept"])
 def test_pages_of_commits_continue_in_the_former_log_partition(lake: Lake, is_kept: bool, filters: Filters) -> None:
     """Also if its number is higher than that of the coordinating one."""

@@ -102,6 +102,7 @@ def cycles(run: Run) -> list[dict[str, Any]]:
     return [json.loads(line) for line in run("runs", "--cycles", "--format", "json")[1].splitlines()]
 
 
+@pytest.mark.long
 def test_cycles_show_a_killed_job_until_it_is_resumed_and_after(run: Run, log: RandomLog, tmp_path: Path) -> None:
     run("run", "--log", "log", "--now", "2000-01-01")
     grow(tmp_path / "log", log)

@@ -25,6 +25,7 @@ def test_views_of_turning_points_match_those_of_all_history(
     assert routine > every / 5
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_baseline_of_dropped_history_is_compared_with_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = lake_of_steps(tmp_path, 5, 3, monkeypatch, cut_after=2)

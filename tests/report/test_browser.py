@@ -146,6 +146,7 @@ def test_texts_of_a_chart_are_inside_of_it_and_do_not_overlap(window: Browser, t
     assert window.run(OVERLAPPING) == []
 
 
+@pytest.mark.long
 @needs_browser
 def test_charts_have_the_colours_of_the_page_and_paper_is_light(window: Browser, tmp_path: Path) -> None:
     page = report(small_lake(tmp_path / "lake", **TABLES), POLICY, None, None, quiet).page

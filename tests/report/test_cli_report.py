@@ -31,6 +31,7 @@ def test_page_replaces_an_existing_file(run: Run, tmp_path: Path) -> None:
     assert {entry.name for entry in tmp_path.iterdir()} == {"lake", "report.html"}
 
 
+@pytest.mark.long
 def test_charts_are_drawn_after_the_last_query(lake: Path) -> None:
     program = f"""
 import sys
@@ -72,6 +73,7 @@ def test_missing_folder_of_the_page_is_created(run: Run, tmp_path: Path) -> None
     assert [entry.name for entry in (tmp_path / "www" / "of").iterdir()] == ["offsets.html"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_fleet_has_a_report_for_each_lake_and_an_index(lake: Path, tmp_path: Path) -> None:
     rows = [commit(1, 9, group_id="<b>late", log_timestamp=5), commit(2, 4, group_id="<b>late", log_timestamp=6)]

@@ -347,6 +347,7 @@ def test_groups_that_cannot_have_a_row_are_not_compared(
     assert numbers.worst(scope, view, narrowed, condition) == found
 
 
+@pytest.mark.long
 def test_share_groups_are_listed_by_deliveries_and_time_without_a_move(tmp_path: Path) -> None:
     topic = "0UpezRseR2unUk_C-KbOfg"
     state = {"topic_id": topic, "snapshot_epoch": 0, "state_epoch": 0, "leader_epoch": 0, "state_batches": []}

@@ -22,6 +22,7 @@ from offsetlake.pipeline.ingest.log_ends import record
 from support.broker import workload
 from support.broker.broker import Broker
 from support.broker.kafka_tools import group_command
+from support.long_cases import long_cases
 from support.serve.serving import Serving
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -168,7 +169,10 @@ def of_broker(client: Client, bootstrap: str) -> list[Any]:
     return list(client(bootstrap))
 
 
-@pytest.mark.parametrize("client", [by_confluent, by_kafka_python, by_aiokafka, by_java])
+@pytest.mark.parametrize(
+    "client",
+    [by_java, *long_cases((by_confluent, by_kafka_python, by_aiokafka))],
+)
 def test_client_gets_the_same_results_as_from_a_broker(bootstrap: str, served: str, client: Client) -> None:
     theirs, ours = of_broker(client, bootstrap), list(client(served))
     for number, (their, our) in enumerate(zip(theirs, ours, strict=True)):

@@ -145,6 +145,7 @@ def send(lake: Lake, log: Path) -> dict[str, int]:
     return {name: n for name, n in emit(lake, LogAddress(folder=log), lambda _: None).counts.items() if n}
 
 
+@pytest.mark.long
 def test_tombstones_of_emit_are_served(evaluated: Path, emitted: Path, tmp_path: Path) -> None:
     lake, log = copied(evaluated, tmp_path / "served"), tmp_path / "served" / "log"
     before = stored(lake.location.path)

@@ -8,6 +8,7 @@ import pytest
 from support.console.browser import Browser, needs_browser
 from support.console.changes import example
 from support.console.served import gate, served
+from support.long_cases import long_cases
 
 pytestmark = [pytest.mark.slow, needs_browser]
 
@@ -22,7 +23,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
-@pytest.mark.parametrize("width", [390, 1280, 2560])
+@pytest.mark.parametrize("width", [1280, *long_cases((390, 2560))])
 def test_a_group_is_restored_to_an_earlier_time_and_back(
     address: str, window: Browser, tmp_path: Path, width: int
 ) -> None:

@@ -17,6 +17,7 @@ from support.e2e.live import Live, lake_of
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 
+@pytest.mark.long
 def test_every_strategy_commits_its_offsets(broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake = lake_of(broker, tmp_path)
     live = Live(broker, lake, capsys)

@@ -201,6 +201,7 @@ def test_an_approval_is_undone(port: int, tmp_path: Path) -> None:
     assert "old-0" in groups(tmp_path)
 
 
+@pytest.mark.long
 def test_rejected_tombstones_are_not_planned_again_until_a_commit(port: int, tmp_path: Path, run: object) -> None:
     page = get(port, "/review")
     fields = {"show": "tombstones", "decision": "reject", "row": boxes(page.text, offsets_only=True)[:2]}
@@ -254,6 +255,7 @@ def test_a_rejection_is_taken_back(port: int, tmp_path: Path) -> None:
     assert "1 of the selected tombstones is not rejected any more" in Page(refused.text).text
 
 
+@pytest.mark.long
 def test_approved_orphans_are_deleted_as_cleanup_does_and_restored(port: int, tmp_path: Path, run: object) -> None:
     page = get(port, "/review?show=orphans")
     assert [row[1:4] for row in Page(page.text).rows] == [[f"old-{n}", "no_members", "all"] for n in range(OLD)]

@@ -16,6 +16,7 @@ from support.console.browser import Browser, needs_browser
 from support.console.changes import copied
 from support.console.served import gate, served
 from support.lakes import new_lake
+from support.long_cases import long_cases
 
 pytestmark = [pytest.mark.slow, needs_browser]
 
@@ -50,7 +51,7 @@ def left(folder: Path) -> set[int]:
     return {row["partition"] for row in planned_tombstones(Lake.open(folder / "lake")).to_pylist()}
 
 
-@pytest.mark.parametrize("width", [390, 1280, 2560])
+@pytest.mark.parametrize("width", [1280, *long_cases((390, 2560))])
 def test_40_of_60_are_approved_with_the_mouse(address: str, window: Browser, tmp_path: Path, width: int) -> None:
     window.show(width, dark=width == 1280)
     window.open(f"{address}/review")
@@ -68,6 +69,7 @@ def test_40_of_60_are_approved_with_the_mouse(address: str, window: Browser, tmp
     assert left(tmp_path) == {*range(40, 60)}
 
 
+@pytest.mark.long
 def test_40_of_60_are_approved_with_the_keyboard(address: str, window: Browser, tmp_path: Path) -> None:
     window.show(1280, dark=False)
     window.open(f"{address}/review")

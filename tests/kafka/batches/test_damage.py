@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from offsetlake.kafka.batches.reader import CorruptRegion, read_batches
 from support.kafka.made_batches import ALL_FRAMES, Row, batches_of, oracle_rows, rows
+from support.long_cases import long_cases
 from support.oracle.log_writer import batch_bytes
 from support.oracle.random_logs import RandomLog, logs
 
@@ -32,7 +33,7 @@ def positions(batches: list[bytes]) -> list[tuple[int, int]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bit", [3, *(pytest.param(bit, marks=pytest.mark.long) for bit in (0, 7))])
+@pytest.mark.parametrize("bit", [3, *long_cases((0, 7))])
 @pytest.mark.parametrize(
     "frames",
     [[(2, "none")], [(2, "gzip"), (2, "zstd")], [(1, "none"), (0, "none")], [(1, "gzip"), (2, "lz4"), (0, "snappy")]],

@@ -134,6 +134,7 @@ def rows_of_all(fleet: dict[str, Lake], name: str) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.long
 def test_duckdb_has_a_schema_for_each_lake_and_views_over_all(
     fleet: dict[str, Lake], duck: duckdb.DuckDBPyConnection
 ) -> None:

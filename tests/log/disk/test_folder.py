@@ -12,6 +12,7 @@ from offsetlake.log.disk import folder as log_folder
 from offsetlake.log.disk.folder import describe, fetch, slices
 from offsetlake.log.positions import SHARE_STATE_TOPIC, LogPartition, OffsetRange
 from support.log.made_folders import PARTITION, batch, read, read_all, read_in_parts, rows_of, write
+from support.long_cases import long_cases
 from support.oracle.log_reader import read_log
 from support.oracle.log_writer import batch_bytes
 from support.oracle.random_logs import RandomLog, logs, random_log
@@ -26,7 +27,7 @@ def tiny(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("tiny")
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
+@pytest.mark.parametrize("seed", [0, *long_cases((1, 2))])
 def test_log_is_union_of_its_slices(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     random_log(rng, 400, log_partitions=2, batches_per_segment=15).write(tmp_path)

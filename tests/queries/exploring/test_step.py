@@ -188,6 +188,7 @@ def test_what_keeps_offsets_is_as_in_the_view(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_packed", [True, False])
 def test_steps_among_many_have_their_neighbours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_packed: bool

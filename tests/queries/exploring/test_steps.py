@@ -19,6 +19,7 @@ from offsetlake.queries.exploring.series import notable_changes, series
 from offsetlake.queries.exploring.steps import NONE, Steps, key_steps, steps_in_portions, steps_of_few
 from offsetlake.queries.questions import history
 from offsetlake.util.row_codes import Ints
+from support.long_cases import long_cases
 from support.queries.lakes import commit, marker, small_lake, tombstone
 
 KEY = Key("g", "t", 0)
@@ -139,7 +140,7 @@ def test_steps_and_changes_of_a_group(tmp_path: Path, seed: int) -> None:
     assert of_offset.kinds.tolist() == classified(lake, KEY, key_steps(lake, KEY)).kinds.tolist()
 
 
-@pytest.mark.parametrize("seed", range(7, 10))
+@pytest.mark.parametrize("seed", [7, *long_cases((8, 9))])
 def test_records_in_other_log_partitions_change_nothing(tmp_path: Path, seed: int) -> None:
     """A group has some if partitions were added to the log topic: its coordinators do not know each other's records."""
     lake, key = random_lake(tmp_path / "both", seed, 2), Key("g")

@@ -154,6 +154,7 @@ def commit(members: Members, offset: int) -> int:
     return code
 
 
+@pytest.mark.long
 def test_member_that_does_not_respond_is_removed(tmp_path: Path, serving: Serving) -> None:
     members = stable(serving, rebalance_timeout=timedelta(seconds=3), session_timeout=timedelta(seconds=6))
     with served(tmp_path / "log") as log:
@@ -252,7 +253,8 @@ def rows_of(output: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in output.splitlines()]
 
 
-@pytest.mark.parametrize("protocol", ["eager", pytest.param("consumer", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("protocol", ["eager", "consumer"])
 def test_commands_reset_and_restore_a_running_group(run: Run, tmp_path: Path, serving: Serving, protocol: str) -> None:
     group = PROTOCOLS[protocol](serving.bootstrap, GROUP)
     group.start()
@@ -293,6 +295,7 @@ def test_commands_reset_and_restore_a_running_group(run: Run, tmp_path: Path, se
     group.close()
 
 
+@pytest.mark.long
 def test_live_without_members_or_server_changes_nothing(run: Run, tmp_path: Path) -> None:
     with started(tmp_path) as server:
         members = stable(server)

@@ -31,6 +31,7 @@ def serving(folder: Path, **coordinator: int) -> Serving:
     return Serving(folder / "lake", folder / "log", topics={"t": 3}, coordinator=NO_DELAY | coordinator)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_killed_server_continues_with_the_members_of_its_groups(tmp_path: Path) -> None:
     with serving(tmp_path) as first:

@@ -36,6 +36,7 @@ def schema(over_http: Serving) -> schemathesis.BaseSchema:
     return schema
 
 
+@pytest.mark.long
 def test_schema_describes_all_operations(schema: schemathesis.BaseSchema) -> None:
     operations = {(operation.ok().method.upper(), operation.ok().path) for operation in schema.get_all_operations()}
     assert operations == OPERATIONS
