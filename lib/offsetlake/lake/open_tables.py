@@ -1,8 +1,9 @@
 """The tables that a process has open while it holds the lock of their lake.
 
 Of the Delta log of each table there is a copy in a local folder: each file of the log is read once, and delta-rs writes
-commits and checkpoints into the copy. A commit is then written to the log itself under a name that must not exist yet,
-so it is refused if another process has committed since the log was read.
+commits and checkpoints into the copy. By itself, delta-rs reads each entry twice and a checkpoint in a dozen requests,
+and both again after each commit. A commit is then written to the log itself under a name that must not exist yet, so it
+is refused if another process has committed since the log was read.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

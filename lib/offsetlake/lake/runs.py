@@ -357,6 +357,7 @@ def finish(
     )
     file = TableFile(lake, "runs")
     file.write_rows([report.to_row()])
+    # By these, readers notice a table that was replaced by an older copy, also if `verified.json` was replaced with it.
     others = lake.versions(*(table for table in lake.tables() if table != "runs"))
     commit(lake, "runs", [FileChanges(file.close())], job, plan.run_id, versions=others)
     with lake.location.errors():

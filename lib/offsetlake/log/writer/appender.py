@@ -274,7 +274,7 @@ class Appender:
 
 
 def _check_linked(tail: _Tail) -> None:
-    """Raise OSError if a segment has no name any more."""
+    """Raise OSError if a segment has no name any more: an fsync of it succeeds, but no restart would find it."""
     if os.fstat(tail.file.fileno()).st_nlink == 0:
         raise FileNotFoundError(errno.ENOENT, _REMOVED)
 
