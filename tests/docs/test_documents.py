@@ -16,6 +16,7 @@ from offsetlake.pipeline import runner
 from support.broker import workload
 from support.broker.broker import Broker
 from support.documents import (
+    NOTES,
     ROOT,
     Example,
     Shell,
@@ -30,7 +31,7 @@ from support.documents import (
 from support.e2e.in_process import NoSpark
 from support.serve.secured import secured
 
-NOT_RUN = {"cli.md", "tables.md", "walkthrough.md"}  # examples of the help, and a record of what was run
+NOT_RUN = {"cli.md", "tables.md"}  # examples of the help
 README = ROOT / "README.md"
 DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
@@ -243,7 +244,7 @@ def test_what_cannot_run_here_is_listed_with_its_reason() -> None:
     assert [start for start in ELSEWHERE if not any(line.startswith(start) for line in lines)] == []
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+@pytest.mark.parametrize("document", [*DOCUMENTS, *NOTES], ids=name)
 def test_blocks_and_sentences(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     assert unknown_blocks(text) == set()
@@ -254,7 +255,7 @@ def test_blocks_and_sentences(document: Path) -> None:
 def test_every_target_of_make_that_is_named_is_listed_by_make() -> None:
     listed = subprocess.run(["make", "-s"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     pattern = re.compile(r"(?:^|`)make ([a-z-]+)", re.MULTILINE)
-    named = {target for path in DOCUMENTS for target in pattern.findall(path.read_text(encoding="utf-8"))}
+    named = {target for path in (*DOCUMENTS, *NOTES) for target in pattern.findall(path.read_text(encoding="utf-8"))}
     assert {"run", "example", "spark-sql", "airflow"} <= named
     assert {target for target in named if f"make {target} " not in listed} == set()
 
