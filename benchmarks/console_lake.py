@@ -40,7 +40,7 @@ from offsetlake.lake import runs
 from offsetlake.lake.definitions import HISTORY
 from offsetlake.lake.files import FileChanges, TableFile, commit, table_schema
 from offsetlake.lake.lake import Lake
-from offsetlake.location.folder import Folder
+from offsetlake.lake.location.folder import Folder
 from offsetlake.log.positions import OFFSETS_TOPIC
 from offsetlake.pipeline.compact.job import compact
 from offsetlake.pipeline.expire.job import expire

@@ -13,8 +13,8 @@ from offsetlake.lake import runs, upkeep
 from offsetlake.lake.commits import ours
 from offsetlake.lake.files import TableFile, table_schema
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.location.folder import Folder
 from offsetlake.lake.upkeep import VacuumRetention
-from offsetlake.location.folder import Folder
 from offsetlake.log.positions import OFFSETS_TOPIC
 from offsetlake.pipeline.maintain.merging import merge
 from support.oracle.bulk import SPAN, START_TIME

@@ -7,8 +7,8 @@ import pytest
 from offsetlake import open_snapshot
 from offsetlake.cli.config import Config, load
 from offsetlake.errors import BadRequest
+from offsetlake.lake.location.folder import Folder
 from offsetlake.lake.upkeep import VacuumRetention
-from offsetlake.location.folder import Folder
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.rules.policy import Keep, Override, RetentionPolicy
 

@@ -14,7 +14,7 @@ import pytest
 
 from offsetlake.console.app import CheckedRequests, application
 from offsetlake.console.changing.workbench import Workbench
-from offsetlake.location.locate import locate
+from offsetlake.lake.location.locate import locate
 from offsetlake.log.address import LogAddress
 from offsetlake.util.times import now_ms, to_ms
 from support.console.served import POLICY, Page, gate, get, request, served

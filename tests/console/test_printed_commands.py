@@ -11,7 +11,7 @@ import pytest
 
 from offsetlake.console.changing.workbench import Workbench
 from offsetlake.lake.lake import Lake
-from offsetlake.location.locate import locate
+from offsetlake.lake.location.locate import locate
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline import runner
 from support.command_line import Run

@@ -10,7 +10,7 @@ import pytest
 from offsetlake.console.changing.forms import KINDS, KINDS_OF_SHARE
 from offsetlake.console.changing.workbench import Workbench
 from offsetlake.lake.lake import Lake
-from offsetlake.location.locate import locate
+from offsetlake.lake.location.locate import locate
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.compact.job import compact
 from queries.test_share import FIRST, ORDERS, SECOND, THIRD, TOPICS

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from offsetlake.console.changing.workbench import Workbench
-from offsetlake.location.locate import locate
+from offsetlake.lake.location.locate import locate
 from offsetlake.log.address import LogAddress
 from support.console.served import Page, gate, get, served
 from support.oracle.encoders import group_log_partition

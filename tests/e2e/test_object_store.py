@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.location import lease
 from offsetlake.lake.scratch import scratch
-from offsetlake.location import lease
 from offsetlake.pipeline.compact.rebuild import rebuild
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import Rows, cycle, plan_expiry, rows, state, upkeep

@@ -14,7 +14,7 @@ import pytest
 from offsetlake.errors import LakeBusy, LakeUnusable
 from offsetlake.lake.definitions import LAKE_VERSION, TABLES
 from offsetlake.lake.lake import Lake
-from offsetlake.location import folder as folder_module
+from offsetlake.lake.location import folder as folder_module
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle, rows
 from support.oracle.encoders import offset_key, offset_value

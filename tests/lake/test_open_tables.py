@@ -14,7 +14,7 @@ from offsetlake.lake.files import FileChanges, TableFile, active_files, commit
 from offsetlake.lake.foreign import remake
 from offsetlake.lake.foreign.remake import replace_table
 from offsetlake.lake.lake import Lake
-from offsetlake.location.folder import Folder
+from offsetlake.lake.location.folder import Folder
 from offsetlake.util.atomic_files import temporary_of
 from support.e2e.lakes import rows
 

@@ -16,8 +16,8 @@ from offsetlake.lake.commits import ours
 from offsetlake.lake.definitions import LAKE_VERSION, TABLES
 from offsetlake.lake.foreign.guard import open_verified, refuse_changed, writing
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.location import folder as folder_module
 from offsetlake.lake.scratch import scratch
-from offsetlake.location import folder as folder_module
 from offsetlake.queries import questions
 from offsetlake.queries.run_changes import list_runs
 from support.queries.lakes import commit, small_lake

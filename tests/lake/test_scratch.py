@@ -7,8 +7,8 @@ import pytest
 from offsetlake.errors import BadRequest
 from offsetlake.lake.definitions import LAKE_VERSION
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.location import linked_copy
 from offsetlake.lake.scratch import scratch
-from offsetlake.location import linked_copy
 from support.queries.lakes import commit, small_lake
 
 Files = dict[Path, tuple[bytes, int]]

@@ -6,8 +6,8 @@ import pytest
 
 from offsetlake.errors import LakeBusy, Refused
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.location import folder
 from offsetlake.lake.runs import last_run
-from offsetlake.location import folder
 from offsetlake.pipeline.changes.handover import recorded
 
 NODE = "node 1000 of the cluster at broker:9092"

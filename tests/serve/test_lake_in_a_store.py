@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from offsetlake.location import object_store
+from offsetlake.lake.location import object_store
 from support.command_line import Run
 from support.object_store.jobs_process import finish
 from support.object_store.server import VERSITYGW, client_environment, s3_server

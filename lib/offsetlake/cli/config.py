@@ -9,9 +9,9 @@ from typing import Any
 from offsetlake.cli.spark_config import MASTER, REMOTE, spark_properties
 from offsetlake.coordinator.settings import BROKER_NAMES
 from offsetlake.errors import BadRequest
+from offsetlake.lake.location.locate import locate
+from offsetlake.lake.location.location import Location
 from offsetlake.lake.upkeep import VacuumRetention
-from offsetlake.location.locate import locate
-from offsetlake.location.location import Location
 from offsetlake.log.address import LogAddress
 from offsetlake.log.cluster.connection import SETTINGS, KafkaConnection
 from offsetlake.pipeline.expire.policy_text import read_policy

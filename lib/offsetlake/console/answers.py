@@ -29,7 +29,7 @@ from offsetlake.lake.definitions import LAKE_VERSION
 from offsetlake.lake.files import active_files
 from offsetlake.lake.history_files import ALL_RUNS, history_files
 from offsetlake.lake.lake import Lake
-from offsetlake.location.locate import LakeLocation
+from offsetlake.lake.location.locate import LakeLocation
 from offsetlake.pipeline.changes.reset import as_of
 from offsetlake.queries import questions
 from offsetlake.queries.exploring.before_change import start_of_change

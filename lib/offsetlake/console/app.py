@@ -36,7 +36,7 @@ from offsetlake.console.routes.parameters import RelativeTime
 from offsetlake.console.state import BASE, PageState, at_base
 from offsetlake.errors import BadRequest, NotInLake, OffsetlakeError
 from offsetlake.lake.data_files import FILE_ERRORS, damage_behind
-from offsetlake.location.locate import LakeLocation
+from offsetlake.lake.location.locate import LakeLocation
 from offsetlake.rules.policy import RetentionPolicy
 
 _HEADERS = {

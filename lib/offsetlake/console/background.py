@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from offsetlake.console import forked
 from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.location.locate import LakeLocation
 from offsetlake.lake.log_ends import newest_asked
 from offsetlake.lake.sql.engine import limited_memory, use_little_memory
-from offsetlake.location.locate import LakeLocation
 from offsetlake.queries import questions
 from offsetlake.queries.audits import audit
 from offsetlake.queries.history.as_of import groups_as_of

@@ -14,6 +14,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError
 
+from offsetlake.lake.location.location import Location
 from offsetlake.lake.log_entries import (
     CHECKSUM,
     NO_CHECKSUM,
@@ -23,7 +24,6 @@ from offsetlake.lake.log_entries import (
     entry_name,
     newest_checkpoint,
 )
-from offsetlake.location.location import Location
 from offsetlake.util.times import to_iso
 
 _OURS = "offsetlake-"

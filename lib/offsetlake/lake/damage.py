@@ -7,7 +7,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from offsetlake.errors import LakeUnusable
 from offsetlake.lake.definitions import STATE
-from offsetlake.location.location import Location
+from offsetlake.lake.location.location import Location
 
 
 class LostCommitError(DeltaError):

@@ -17,12 +17,12 @@ from offsetlake.lake import damage
 from offsetlake.lake.commits import ours
 from offsetlake.lake.creation import make_tables, refuse_other_content
 from offsetlake.lake.definitions import FORMER_NAMES, LAKE_VERSION, TABLES
+from offsetlake.lake.location.locate import LakeLocation, locate
+from offsetlake.lake.location.location import Lease, Location
 from offsetlake.lake.log_entries import DeltaLog, newest_version, segment_fault
 from offsetlake.lake.open_tables import OpenTables
 from offsetlake.lake.sql.engine import Engine
 from offsetlake.lake.sql.views import named_in, needed
-from offsetlake.location.locate import LakeLocation, locate
-from offsetlake.location.location import Lease, Location
 from offsetlake.util.temporary_folders import temporary_folder
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from offsetlake.errors import LakeBusy
 from offsetlake.lake.commits import FENCE
 from offsetlake.lake.damage import LostCommitError
+from offsetlake.lake.location.location import Lease, Location
 from offsetlake.lake.log_entries import (
     entries_fault,
     entry_name,
@@ -26,7 +27,6 @@ from offsetlake.lake.log_entries import (
     newest_version,
     sealed,
 )
-from offsetlake.location.location import Lease, Location
 
 _LAST_CHECKPOINT = "_last_checkpoint"
 _SIDECARS = "_sidecars"

@@ -13,9 +13,9 @@ import pyarrow as pa
 from offsetlake.lake import runs
 from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.location.locate import LakeLocation
 from offsetlake.lake.scratch import scratch
 from offsetlake.lake.upkeep import VacuumRetention
-from offsetlake.location.locate import LakeLocation
 from offsetlake.log.address import LogAddress
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.compiling import compile_loops

@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from offsetlake.errors import LakeUnusable, OffsetlakeError
-from offsetlake.location.locate import locate
+from offsetlake.lake.location.locate import locate
 from offsetlake.log.writer.appender import Appender
 from offsetlake.serve.settings import Settings
 from offsetlake.serve.storage.child_process import run_child

@@ -20,7 +20,7 @@ from offsetlake.console.changing import workbench
 from offsetlake.console.changing.workbench import Stage, Workbench, await_changes
 from offsetlake.errors import LogUnavailable
 from offsetlake.lake.lake import Lake
-from offsetlake.location.locate import locate
+from offsetlake.lake.location.locate import locate
 from offsetlake.log.address import LogAddress
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.pipeline import runner

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from offsetlake.console.changing.workbench import Workbench
-from offsetlake.location.locate import locate
+from offsetlake.lake.location.locate import locate
 from offsetlake.log.address import LogAddress
 from offsetlake.log.cluster.connection import KafkaConnection
 from support.broker import workload

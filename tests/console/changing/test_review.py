@@ -18,7 +18,7 @@ from offsetlake.cli.example_log import DAY_S, write
 from offsetlake.console.changing.workbench import Workbench
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
-from offsetlake.location.locate import locate
+from offsetlake.lake.location.locate import locate
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline import runner
 from offsetlake.pipeline.changes.cleanup import plan_cleanup_of_orphans

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from offsetlake.cli.example_log import write, write_example
 from offsetlake.console.changing.workbench import Workbench, await_changes
-from offsetlake.location.locate import locate
+from offsetlake.lake.location.locate import locate
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline import runner
 from support.console.served import Answer, get, post

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from offsetlake.errors import OffsetlakeError
 from offsetlake.lake.lake import Lake
-from offsetlake.location import lease
+from offsetlake.lake.location import lease
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline import runner
 from offsetlake.rules.policy import RetentionPolicy

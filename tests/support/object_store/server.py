@@ -15,7 +15,7 @@ from pathlib import Path
 import obstore
 from obstore.store import S3Store, from_url
 
-from offsetlake.location.location import LOCK
+from offsetlake.lake.location.location import LOCK
 from support.broker.broker import free_ports
 
 ROOT = Path(__file__).parents[3]

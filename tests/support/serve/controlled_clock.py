@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from offsetlake.location import object_store
+from offsetlake.lake.location import object_store
 from offsetlake.serve.__main__ import main
 
 _POLL_SECONDS = 0.005

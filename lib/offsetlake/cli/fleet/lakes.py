@@ -8,7 +8,7 @@ from typing import Any
 
 from offsetlake.cli.config import KEYS, Entry, parsed_toml
 from offsetlake.errors import BadRequest
-from offsetlake.location.locate import locate
+from offsetlake.lake.location.locate import locate
 from offsetlake.util.patterns import pattern_problem
 from offsetlake.util.properties import read_text
 

@@ -17,7 +17,7 @@ from offsetlake.errors import BadRequest, OffsetlakeError, Refused
 from offsetlake.lake.data_files import naming_damage
 from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.lake.lake import Lake
-from offsetlake.location.location import Location
+from offsetlake.lake.location.location import Location
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline import runner
 from offsetlake.pipeline.changes.execute import count_of, with_outcome

@@ -17,8 +17,8 @@ from offsetlake.console.sql.queries import MAX_CSV_ROWS, MAX_ROWS, MAX_SECONDS, 
 from offsetlake.console.state import PageState
 from offsetlake.errors import BadRequest, NotEnoughMemory
 from offsetlake.lake.definitions import TABLES, definition
+from offsetlake.lake.location.locate import LakeLocation
 from offsetlake.lake.sql.views import views
-from offsetlake.location.locate import LakeLocation
 
 FORMS = ("table", "chart")
 FUNCTIONS = (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from offsetlake.console import forked
 from offsetlake.console.sql import child
 from offsetlake.errors import BadRequest
-from offsetlake.location.locate import LakeLocation
+from offsetlake.lake.location.locate import LakeLocation
 
 MAX_SECONDS = 30
 MAX_ROWS = 1_000

@@ -16,9 +16,9 @@ from offsetlake.lake.files import renamed_columns
 from offsetlake.lake.foreign.layout import lay_out
 from offsetlake.lake.kept_tables import KeptTables, PinnedTables
 from offsetlake.lake.lake import VERIFIED, Lake
+from offsetlake.lake.location.locate import LakeLocation
 from offsetlake.lake.log_entries import entry_name
 from offsetlake.lake.mending import mend
-from offsetlake.location.locate import LakeLocation
 from offsetlake.util.amounts import counted
 
 _TABLES_AT_ONCE = 8

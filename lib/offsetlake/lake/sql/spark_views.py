@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.location.locate import LakeLocation
 from offsetlake.lake.sql.views import Described, View, views
-from offsetlake.location.locate import LakeLocation
 from offsetlake.util.arguments import lists_arguments
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Literal
 from offsetlake.lake import plans, runs
 from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.lake import Lake
-from offsetlake.location.locate import LakeLocation
+from offsetlake.lake.location.locate import LakeLocation
 
 
 @contextmanager

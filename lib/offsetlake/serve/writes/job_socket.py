@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, cast
 from aiokafka.errors import CorruptRecordException
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.location.locate import locate
+from offsetlake.lake.location.locate import locate
 from offsetlake.log.disk.cutting import delete, plan_cut
 from offsetlake.log.disk.lacking import LACKING_REMEDY
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition

@@ -22,8 +22,8 @@ from offsetlake.cli.output import write_note
 from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.location.locate import locate
 from offsetlake.lake.sql.engine import limited_memory
-from offsetlake.location.locate import locate
 from offsetlake.queries.lag import behind, lag_of_groups, lag_of_partitions, recorded_before, shown_status
 from offsetlake.queries.lag_over_time import lag_over_time
 from offsetlake.queries.lag_rows import OFFSET_UNKNOWN

@@ -31,7 +31,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
 from offsetlake.errors import LakeBusy, LakeUnusable
-from offsetlake.location.location import LOCK, WAIT_SECONDS, Lease
+from offsetlake.lake.location.location import LOCK, WAIT_SECONDS, Lease
 from offsetlake.util.times import now_ms, to_iso
 
 if TYPE_CHECKING:

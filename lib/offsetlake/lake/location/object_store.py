@@ -20,10 +20,10 @@ from obstore.exceptions import AlreadyExistsError, PreconditionError
 from obstore.store import S3Store, from_url
 
 from offsetlake.errors import LakeBusy, LakeUnusable
-from offsetlake.location.aws_profile import profile_credentials
-from offsetlake.location.lease import acquire
-from offsetlake.location.location import Lease, Location
-from offsetlake.location.store_errors import explain
+from offsetlake.lake.location.aws_profile import profile_credentials
+from offsetlake.lake.location.lease import acquire
+from offsetlake.lake.location.location import Lease, Location
+from offsetlake.lake.location.store_errors import explain
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Client
@@ -166,7 +166,7 @@ class ObjectStore(Location):
 
     def keep(self, name: str, written: Path) -> None:
         """Put a file, in parts if it is large, and unlink it; the answer to a put means that the object is durable."""
-        from offsetlake.location import data_files  # noqa: PLC0415 - the serving process does not write tables
+        from offsetlake.lake.location import data_files  # noqa: PLC0415 - the serving process does not write tables
 
         with self.errors():
             obstore.put(self._client, name, written)
@@ -179,7 +179,7 @@ class ObjectStore(Location):
 
     @contextmanager
     def lock(self, job: str, waiting: Callable[[str], None]) -> Iterator[Lease]:
-        """Take the lease of the location, and release it at the end; see `offsetlake.location.lease`."""
+        """Take the lease of the location, and release it at the end; see `offsetlake.lake.location.lease`."""
         with ExitStack() as stack:
             with self.errors():
                 lease = stack.enter_context(acquire(self._client, self.uri, job, waiting))
@@ -195,7 +195,7 @@ def _filesystem(uri: str) -> "FileSystem":
     # The serving process does not read tables.
     from pyarrow.fs import PyFileSystem  # noqa: PLC0415
 
-    from offsetlake.location.data_files import DataFiles  # noqa: PLC0415
+    from offsetlake.lake.location.data_files import DataFiles  # noqa: PLC0415
 
     return PyFileSystem(DataFiles(uri, _client(uri)))
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from offsetlake.location import data_files
-from offsetlake.location.object_store import ObjectStore
+from offsetlake.lake.location import data_files
+from offsetlake.lake.location.object_store import ObjectStore
 from support.object_store.proxy import Proxy, proxy_before
 from support.object_store.server import S3Server
 

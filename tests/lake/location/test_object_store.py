@@ -13,11 +13,11 @@ import pytest
 
 from offsetlake.errors import BadRequest, LakeBusy, LakeUnusable
 from offsetlake.lake.lake import Lake
-from offsetlake.location import lease, object_store
-from offsetlake.location.aws_profile import profile_credentials
-from offsetlake.location.folder import Folder
-from offsetlake.location.locate import locate
-from offsetlake.location.object_store import ObjectStore
+from offsetlake.lake.location import lease, object_store
+from offsetlake.lake.location.aws_profile import profile_credentials
+from offsetlake.lake.location.folder import Folder
+from offsetlake.lake.location.locate import locate
+from offsetlake.lake.location.object_store import ObjectStore
 from support.object_store.proxy import EVERY_FAULT, Fault, Proxy, Refusal, Request, proxy_before
 from support.object_store.server import KEY, SECRET, S3Server
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from offsetlake.errors import BadRequest
-from offsetlake.location.folder import Folder
-from offsetlake.location.location import Location
+from offsetlake.lake.location.folder import Folder
+from offsetlake.lake.location.location import Location
 
 SCHEMES = ("s3", "gs", "abfss")
 LakeLocation = str | Path | Location
@@ -29,7 +29,7 @@ def locate(lake: LakeLocation) -> Location:
             f"Invalid lake {str(lake)!r}: a lake is a folder, or a bucket or a folder in one by its URI, such as "
             f"s3://BUCKET/lake; schemes are {', '.join(SCHEMES)}."
         )
-    from offsetlake.location.object_store import ObjectStore  # noqa: PLC0415 - folders do not need its client
+    from offsetlake.lake.location.object_store import ObjectStore  # noqa: PLC0415 - folders do not need its client
 
     # In a URI, `#` and `?` end the path: without their escapes, the lake would be in the folder before them.
     return ObjectStore(f"{scheme}://{rest.strip('/')}".replace("#", "%23").replace("?", "%3F"))

@@ -6,7 +6,7 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from offsetlake.location.location import LOCK
+from offsetlake.lake.location.location import LOCK
 
 _LAST_CHECKPOINT = "_last_checkpoint"  # the only file of a table that Delta overwrites
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from offsetlake.errors import LakeBusy, LakeUnusable
-from offsetlake.location.linked_copy import linked_copy
-from offsetlake.location.location import LOCK, WAIT_SECONDS, Lease, Location
-from offsetlake.location.mounts import local_lock_option
+from offsetlake.lake.location.linked_copy import linked_copy
+from offsetlake.lake.location.location import LOCK, WAIT_SECONDS, Lease, Location
+from offsetlake.lake.location.mounts import local_lock_option
 from offsetlake.util.atomic_files import replacing, temporary_of, to_disk
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import pytest
 
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
-from offsetlake.location.locate import locate
+from offsetlake.lake.location.locate import locate
 
 
 def test_path_that_delta_readers_decode_is_refused_before_anything_is_written(tmp_path: Path) -> None:

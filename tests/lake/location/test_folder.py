@@ -7,8 +7,8 @@ import pytest
 
 from offsetlake.errors import LakeUnusable
 from offsetlake.lake.lake import Lake
-from offsetlake.location import mounts
-from offsetlake.location.folder import Folder
+from offsetlake.lake.location import mounts
+from offsetlake.lake.location.folder import Folder
 
 NFS_OPTIONS = "rw,vers=3,rsize=1048576,namlen=255,hard,proto=tcp,timeo=600,mountaddr=10.0.0.5"
 

@@ -8,7 +8,7 @@ import pytest
 
 from offsetlake.errors import LakeUnusable
 from offsetlake.lake.lake import Lake
-from offsetlake.location import object_store
+from offsetlake.lake.location import object_store
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle, state, upkeep
 from support.object_store.server import KEY, SECRET, VERSITYGW, S3Server, upload
