@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from offsetlake.checks.expectations import evidence, pinned, read_suites
 from offsetlake.lake.lake import Lake
+from offsetlake.pipeline.checks.expectations import evidence, pinned, read_suites
 from support.e2e.delta_files import Row, contents
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
@@ -23,7 +23,7 @@ def misplaced_batches(row: Row) -> int:
 
 @pytest.mark.long
 def test_checks_of_a_full_lake_pass_except_for_artificial_records(full_lake: Lake, tmp_path: Path) -> None:
-    from offsetlake.checks.runner import evaluate  # noqa: PLC0415 - seconds, of every worker that collects tests
+    from offsetlake.pipeline.checks.runner import evaluate  # noqa: PLC0415 - seconds, of every worker that collects tests
 
     suites = read_suites([])
     pins = pinned(full_lake, suites, {})

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from offsetlake.checks.expectations import evidence, pinned, read_suites
 from offsetlake.errors import LakeUnusable
 from offsetlake.lake import definitions
 from offsetlake.lake.commits import ours
@@ -18,6 +17,7 @@ from offsetlake.lake.foreign.guard import open_verified, refuse_changed, writing
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.location import folder as folder_module
 from offsetlake.lake.scratch import scratch
+from offsetlake.pipeline.checks.expectations import evidence, pinned, read_suites
 from offsetlake.queries import questions
 from offsetlake.queries.run_changes import list_runs
 from support.queries.lakes import commit, small_lake

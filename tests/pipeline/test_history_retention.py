@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from offsetlake.checks.expectations import evidence, pinned, read_suites
 from offsetlake.errors import BadRequest
 from offsetlake.lake import runs, upkeep
 from offsetlake.lake.definitions import HISTORY, STATE, TABLES
@@ -17,6 +16,7 @@ from offsetlake.lake.foreign.guard import findings, refuse_changed
 from offsetlake.lake.history_cuts import last_cut
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.upkeep import VacuumRetention
+from offsetlake.pipeline.checks.expectations import evidence, pinned, read_suites
 from offsetlake.pipeline.compact.rebuild import rebuild
 from offsetlake.pipeline.maintain import history_retention
 from offsetlake.pipeline.maintain.forget import forget

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from offsetlake.checks.expectations import evidence, first_run, pinned, read_suites
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.runs import Report
 from offsetlake.log.address import LogAddress
+from offsetlake.pipeline.checks.expectations import evidence, first_run, pinned, read_suites
 from offsetlake.pipeline.emit.job import emit
 from offsetlake.pipeline.expire import job as expire_job
 from offsetlake.pipeline.expire.job import expire

@@ -9,9 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
-from offsetlake.checks import gates
-from offsetlake.checks.clocks import wrong_timestamps
-from offsetlake.checks.expectations import MAX_CHECKED_ROWS, NOTHING, Suite, evidence, first_run, pinned, read_suites
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.each_lake import each_lake
 from offsetlake.cli.commands.options import FLEET, FORMAT, JOBS, LAKE, command
@@ -20,6 +17,17 @@ from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest, CheckFailed
 from offsetlake.lake.data_files import refuse_damaged
 from offsetlake.lake.lake import Lake
+from offsetlake.pipeline.checks import gates
+from offsetlake.pipeline.checks.clocks import wrong_timestamps
+from offsetlake.pipeline.checks.expectations import (
+    MAX_CHECKED_ROWS,
+    NOTHING,
+    Suite,
+    evidence,
+    first_run,
+    pinned,
+    read_suites,
+)
 from offsetlake.util.amounts import counted
 
 # The columns of a table for people, each with its importance (`offsetlake.cli.tables.Column`); the last one wraps.
@@ -65,7 +73,7 @@ _AcceptOption = Annotated[
     "offsetlake check --gate --suite after_compact",
     "offsetlake check --accept --suite after_compact",
 )
-@each_lake("offsetlake.checks.runner")
+@each_lake("offsetlake.pipeline.checks.runner")
 def check(
     context: CommandContext,
     suite: _SuiteOption = None,
@@ -134,7 +142,7 @@ def _evaluated(
             max_rows = None if full else MAX_CHECKED_ROWS
             violations[suite.name] = evidence(lake, suite, pins, since, max_rows, progress.advance)
         # Great Expectations takes seconds and memory to import: only after the queries have released theirs.
-        from offsetlake.checks.runner import evaluate  # noqa: PLC0415
+        from offsetlake.pipeline.checks.runner import evaluate  # noqa: PLC0415
 
         return evaluate(suites, violations, pins, docs, progress.say)
 

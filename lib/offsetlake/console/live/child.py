@@ -8,11 +8,11 @@ from dataclasses import asdict
 from multiprocessing.connection import Connection
 from typing import Any
 
-from offsetlake.checks.expectations import MAX_CHECKED_ROWS, evidence, first_run, pinned, read_suites
 from offsetlake.console import forked
 from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import limited_memory, use_little_memory
+from offsetlake.pipeline.checks.expectations import MAX_CHECKED_ROWS, evidence, first_run, pinned, read_suites
 from offsetlake.rules.policy import Override, RetentionPolicy
 
 

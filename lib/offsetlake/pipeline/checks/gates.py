@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from offsetlake.checks.expectations import Suite
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.select import select_at
+from offsetlake.pipeline.checks.expectations import Suite
 
 _FILE = "gates.json"
 

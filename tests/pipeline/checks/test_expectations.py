@@ -12,8 +12,15 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from offsetlake.checks import expectations
-from offsetlake.checks.expectations import (
+from offsetlake.errors import LakeBusy, LakeUnusable
+from offsetlake.lake import plans, runs
+from offsetlake.lake.commits import ours
+from offsetlake.lake.files import table_schema
+from offsetlake.lake.lake import Lake
+from offsetlake.lake.sql.portions import portions
+from offsetlake.log.address import LogAddress
+from offsetlake.pipeline.checks import expectations
+from offsetlake.pipeline.checks.expectations import (
     MAX_COUNTED_ROWS,
     NOTHING,
     Evidence,
@@ -23,13 +30,6 @@ from offsetlake.checks.expectations import (
     pinned,
     read_suites,
 )
-from offsetlake.errors import LakeBusy, LakeUnusable
-from offsetlake.lake import plans, runs
-from offsetlake.lake.commits import ours
-from offsetlake.lake.files import table_schema
-from offsetlake.lake.lake import Lake
-from offsetlake.lake.sql.portions import portions
-from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.emit.job import emit
 from offsetlake.pipeline.expire.job import expire
 from offsetlake.rules.policy import Override, RetentionPolicy

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from offsetlake.checks.clocks import wrong_timestamps
 from offsetlake.lake.lake import Lake
+from offsetlake.pipeline.checks.clocks import wrong_timestamps
 from offsetlake.util.times import to_iso, to_ms
 from support.command_line import Run
 from support.queries.lakes import Row, commit, marker, small_lake

@@ -14,8 +14,8 @@ import great_expectations as gx
 from great_expectations.data_context import EphemeralDataContext
 from great_expectations.data_context.types.base import ProgressBarsConfig
 
-from offsetlake.checks.expectations import Evidence, Expectation, Suite
 from offsetlake.errors import BadRequest
+from offsetlake.pipeline.checks.expectations import Evidence, Expectation, Suite
 
 _ANSWER = pa.schema(
     [

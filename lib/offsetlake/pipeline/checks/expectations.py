@@ -2,8 +2,8 @@
 
 A suite is a suite of Great Expectations, in TOML. Each expectation is about a column that counts the rows that a query,
 its `meta.broken_by`, returns. The queries run over pinned versions of the tables, some log partitions at a time, and
-over new history only, unless all of it is requested. `offsetlake.checks.runner` has Great Expectations evaluate the
-counts.
+over new history only, unless all of it is requested. `offsetlake.pipeline.checks.runner` has Great Expectations
+evaluate the counts.
 """
 
 import re
