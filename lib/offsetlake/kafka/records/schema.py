@@ -1,4 +1,4 @@
-"""Loads Kafka's message schemas from `schemas/kafka`: a JSON file for each message, in the format of Kafka's files.
+"""Loads Kafka's message schemas from `schemas/`: a JSON file for each message, in the format of Kafka's files.
 
 A file states the topic and the record type of its message (`topic`, `recordType`), so a new file adds a record type.
 """
@@ -7,11 +7,12 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 from offsetlake.kafka.uuid import ZERO_UUID_TEXT
-from offsetlake.util.resources import resource
 
+_FILES = files("offsetlake.kafka.records") / "schemas"
 _ZERO_VALUES = {"string": "", "bytes": b"", "uuid": ZERO_UUID_TEXT}
 
 
@@ -87,7 +88,7 @@ class Schema:
 @cache
 def load_schema(name: str) -> Schema:
     """Return the schema of a message, such as `OffsetCommitValue`."""
-    spec = json.loads(resource("schemas", "kafka", f"{name}.json").read_text(encoding="utf-8"))
+    spec = json.loads(_FILES.joinpath(f"{name}.json").read_text(encoding="utf-8"))
     structs = {struct["name"]: struct["fields"] for struct in spec.get("commonStructs", ())}
     return Schema(
         name=spec["name"],
@@ -101,8 +102,8 @@ def load_schema(name: str) -> Schema:
 
 def load_schemas() -> Iterator[Schema]:
     """Return the schemas of all messages, ordered by name."""
-    files = (entry.name for entry in resource("schemas", "kafka").iterdir())
-    return (load_schema(name.removesuffix(".json")) for name in sorted(files) if name.endswith(".json"))
+    names = sorted(file.name for file in _FILES.iterdir())
+    return (load_schema(name.removesuffix(".json")) for name in names if name.endswith(".json"))
 
 
 def _fields(specs: list[dict[str, Any]], structs: Mapping[str, list[dict[str, Any]]]) -> tuple[Field, ...]:
