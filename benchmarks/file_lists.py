@@ -30,7 +30,7 @@ from pyspark.serializers import CloudPickleSerializer  # noqa: E402
 from offsetlake.lake import plans, runs  # noqa: E402
 from offsetlake.lake.definitions import REDUCED_HISTORY, STATE  # noqa: E402
 from offsetlake.lake.files import FileChanges, commit  # noqa: E402
-from offsetlake.lake.history_files import History, HistoryFile  # noqa: E402
+from offsetlake.lake.history.history_files import History, HistoryFile  # noqa: E402
 from offsetlake.lake.lake import Lake  # noqa: E402
 from offsetlake.lake.state_files import STATE_FILE_ROWS, list_state_files  # noqa: E402
 from offsetlake.log.positions import OFFSETS_TOPIC  # noqa: E402

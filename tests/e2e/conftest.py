@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from offsetlake.lake.files import FileChanges, TableFile, commit
-from offsetlake.lake.history_cuts import HistoryCut, record_cut
+from offsetlake.lake.history.history_cuts import HistoryCut, record_cut
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.changes.execute import rows_of
 from offsetlake.pipeline.ingest.log_ends import record

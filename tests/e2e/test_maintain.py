@@ -21,7 +21,7 @@ from offsetlake.lake import plans, runs
 from offsetlake.lake import upkeep as table_upkeep
 from offsetlake.lake.definitions import HISTORY, STATE, TABLES, definition
 from offsetlake.lake.files import app_id
-from offsetlake.lake.history_files import history_files
+from offsetlake.lake.history.history_files import history_files
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.upkeep import VacuumRetention
 from offsetlake.log.address import LogAddress

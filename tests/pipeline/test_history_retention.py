@@ -13,7 +13,7 @@ from offsetlake.errors import BadRequest
 from offsetlake.lake import runs, upkeep
 from offsetlake.lake.definitions import HISTORY, STATE, TABLES
 from offsetlake.lake.foreign.guard import findings, refuse_changed
-from offsetlake.lake.history_cuts import last_cut
+from offsetlake.lake.history.history_cuts import last_cut
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.upkeep import VacuumRetention
 from offsetlake.pipeline.checks.expectations import evidence, pinned, read_suites

@@ -9,8 +9,8 @@ from deltalake import write_deltalake
 
 from offsetlake.lake.commits import ours
 from offsetlake.lake.foreign.guard import VerifiedLake
+from offsetlake.lake.history import group_places as module
 from offsetlake.lake.lake import Lake
-from offsetlake.queries import group_places as module
 from offsetlake.queries.questions import log_partitions_of
 from support.queries.lakes import commit, small_lake
 

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from offsetlake.lake.history.moved_groups import apart
 from offsetlake.lake.lake import Lake
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.pipeline.compact.rebuild import rebuild
@@ -16,7 +17,6 @@ from offsetlake.queries.exploring.commits import Filters, commits_page, matching
 from offsetlake.queries.exploring.group_state import group_at
 from offsetlake.queries.exploring.keys import Key
 from offsetlake.queries.exploring.series import series
-from offsetlake.queries.moved import apart
 from support.broker.broker import Broker
 from support.broker.data_folder import copy_log
 from support.broker.workload import create_topic, simple_commit

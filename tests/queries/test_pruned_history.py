@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from offsetlake.lake.files import FileChanges, TableFile, active_files, commit
-from offsetlake.lake.history_files import history_files
+from offsetlake.lake.history.group_places import condition_if_known
+from offsetlake.lake.history.history_files import TIMED_TABLES, history_files
 from offsetlake.lake.lake import Lake
-from offsetlake.queries.group_places import condition_if_known
 from offsetlake.queries.history.deleted import deleted_offsets
 from offsetlake.queries.history.replayed import replayed
 from offsetlake.queries.lag import lag_of_partitions
-from offsetlake.queries.questions import TIMED, first_instant, history, log_partitions_like, log_partitions_of
+from offsetlake.queries.questions import first_instant, history, log_partitions_like, log_partitions_of
 from support.queries.lakes import Row, end, marker, small_lake, tombstone
 from support.queries.lakes import commit as committed
 
@@ -63,7 +63,7 @@ def test_as_of_reads_no_later_files(lake: Lake) -> None:
 
 def test_beginning_of_history_is_found_without_reading_it(lake: Lake) -> None:
     assert first_instant(lake) == 5
-    for table in TIMED:
+    for table in TIMED_TABLES:
         remove(lake, table, "log_timestamp", 0)
     assert first_instant(lake) == 5
 

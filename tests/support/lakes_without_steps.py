@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from offsetlake.lake.files import FileChanges, TableFile, active_files
-from offsetlake.lake.history_cuts import replace_files
+from offsetlake.lake.history.history_cuts import replace_files
 from offsetlake.lake.lake import Lake
 
 TABLE = "offset_commits"

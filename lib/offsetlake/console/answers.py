@@ -27,7 +27,7 @@ from offsetlake.errors import NotInLake, OffsetlakeError
 from offsetlake.lake.data_files import FILE_ERRORS
 from offsetlake.lake.definitions import LAKE_VERSION
 from offsetlake.lake.files import active_files
-from offsetlake.lake.history_files import ALL_RUNS, history_files
+from offsetlake.lake.history.history_files import ALL_RUNS, history_files
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.location.locate import LakeLocation
 from offsetlake.pipeline.changes.reset import as_of

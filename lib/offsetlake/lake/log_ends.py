@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.lake.files import active_files, table_schema
-from offsetlake.lake.history_files import file_dataset
+from offsetlake.lake.history.history_files import file_dataset
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import quoted
 from offsetlake.util.row_codes import Ints, order_codes

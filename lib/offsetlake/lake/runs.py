@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from offsetlake.errors import LakeBusy, LakeUnusable
 from offsetlake.lake.definitions import definition
 from offsetlake.lake.files import FileChanges, TableFile, active_files, commit, committed
-from offsetlake.lake.history_files import file_dataset
+from offsetlake.lake.history.history_files import file_dataset
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.plans import Plan, SomePlan
 from offsetlake.util.times import now_ms

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from offsetlake.errors import LakeUnusable
 from offsetlake.lake.files import FileChanges, TableFile, active_files, repeating_as_dictionaries, table_schema
-from offsetlake.lake.history_files import file_dataset
+from offsetlake.lake.history.history_files import file_dataset
 from offsetlake.lake.lake import Lake
 from offsetlake.util.row_codes import in_order, order_codes
 

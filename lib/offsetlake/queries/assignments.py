@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.lake.files import active_files, table_schema
-from offsetlake.lake.history_files import ALL_RUNS, HistoryFile, partition_files, row_groups
+from offsetlake.lake.history.history_files import ALL_RUNS, HistoryFile, partition_files, row_groups
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.history.reduction import group_records
 from offsetlake.queries.questions import like

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.errors import BadRequest
+from offsetlake.lake.history.moved_groups import current_partition, log_partition_count
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import PARTITION, newest_asked, newest_asked_through, rows_until
 from offsetlake.lake.sql.engine import quoted
 from offsetlake.queries.history.decided import decided_until
 from offsetlake.queries.history.reduction import group_records
-from offsetlake.queries.moved import current_partition, log_partition_count
 from offsetlake.queries.questions import log_partitions_of
 from offsetlake.rules.groups.replay import group_record, in_log_order, replayed
 from offsetlake.rules.groups.state import GroupState

@@ -10,15 +10,15 @@ import pyarrow.compute as pc
 from offsetlake.errors import BadRequest, NotInLake
 from offsetlake.lake.definitions import definition
 from offsetlake.lake.files import table_schema
-from offsetlake.lake.history_cuts import Scope, last_cut
-from offsetlake.lake.history_files import smallest
+from offsetlake.lake.history.group_places import condition_if_known, group_places
+from offsetlake.lake.history.history_cuts import Scope, last_cut
+from offsetlake.lake.history.history_files import TIMED_TABLES, smallest
+from offsetlake.lake.history.moved_groups import current_partition, log_partition_count
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import quoted
 from offsetlake.lake.sql.statements import statement
 from offsetlake.lake.state_files import state_batches
-from offsetlake.queries.group_places import condition_if_known, group_places
 from offsetlake.queries.history.key_history import DETAILS, KeyHistory
-from offsetlake.queries.moved import current_partition, log_partition_count
 from offsetlake.queries.similar_names import similar_group, similar_topic
 from offsetlake.queries.unread import check_read
 from offsetlake.rules import policy
@@ -29,7 +29,6 @@ STATES = (
     "Unknown",
 )  # fmt: skip
 GROUP_COLUMNS = [name for name in definition("groups").column_names if name != "replay_state"]
-TIMED = ("offset_commits", "transaction_markers", "group_records", "share_state_records")
 
 
 def offsets(lake: Lake, group_id: str | None = None, topic: str | None = None, limit: int | None = None) -> pa.Table:
@@ -314,12 +313,13 @@ def first_instant(lake: Lake) -> int | None:
     cut = last_cut(lake, "history")
     if cut and cut.begins_timestamp is not None:
         return cut.begins_timestamp
-    found = [smallest(lake, table, "log_timestamp") for table in TIMED]
+    found = [smallest(lake, table, "log_timestamp") for table in TIMED_TABLES]
     first = min((timestamp for timestamp in found if timestamp is not None), default=None)
     if first is None or first >= 0:
         return first
-    right = " UNION ALL ".join(f"SELECT log_timestamp FROM {table} WHERE log_timestamp >= 0" for table in TIMED)  # noqa: S608
-    least: int | None = lake.query(f"SELECT min(log_timestamp) AS least FROM ({right})", *TIMED)["least"][0].as_py()  # noqa: S608
+    right = " UNION ALL ".join(f"SELECT log_timestamp FROM {table} WHERE log_timestamp >= 0" for table in TIMED_TABLES)  # noqa: S608
+    rows = lake.query(f"SELECT min(log_timestamp) AS least FROM ({right})", *TIMED_TABLES)  # noqa: S608
+    least: int | None = rows["least"][0].as_py()
     return first if least is None else least
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from offsetlake.lake.history_files import ALL_RUNS
+from offsetlake.lake.history.history_files import ALL_RUNS
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import newest_asked, rows_until
 from offsetlake.rules.lag.consumer_status import MIN_OBSERVATIONS

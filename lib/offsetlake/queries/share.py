@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from offsetlake.errors import NotInLake
 from offsetlake.lake.files import table_schema
-from offsetlake.lake.history_files import History
+from offsetlake.lake.history.history_files import History
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import ends_asked_by, newest_asked
 from offsetlake.queries.history.as_of import check_known

@@ -12,7 +12,7 @@ from offsetlake.cli import config, output
 from offsetlake.cli.fleet.lakes import read_lakes, selected
 from offsetlake.errors import BadRequest, TableChanged
 from offsetlake.lake.foreign.guard import refuse_changed
-from offsetlake.lake.history_cuts import Scope
+from offsetlake.lake.history.history_cuts import Scope
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.runs import last_run
 from offsetlake.log.address import CLUSTER_SCHEME, LogAddress

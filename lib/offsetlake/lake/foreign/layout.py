@@ -11,7 +11,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from offsetlake.errors import LakeUnusable
 from offsetlake.lake.files import TableFile, active_files, refuse_rearranged
-from offsetlake.lake.history_files import file_dataset
+from offsetlake.lake.history.history_files import file_dataset
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import out_of_layout, split_sorted
 from offsetlake.util.amounts import counted

@@ -10,9 +10,9 @@ from offsetlake.errors import BadRequest, NotInLake
 from offsetlake.kafka.placement import partition_for_group
 from offsetlake.kafka.records.coordinator_records import OFFSETS_TOPIC
 from offsetlake.lake import runs
+from offsetlake.lake.history.moved_groups import one_place_each
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.emit.live_state import Tables, plain
-from offsetlake.queries.moved import one_place_each
 from offsetlake.queries.questions import name_or_pattern
 from offsetlake.queries.similar_names import similar_group
 from offsetlake.queries.unread import check_read

@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.lake.files import ROWS_A_GROUP, TableFile
-from offsetlake.lake.history_files import History, HistoryFile
+from offsetlake.lake.history.history_files import History, HistoryFile
+from offsetlake.lake.history.moved_groups import log_partition_count
 from offsetlake.lake.runs import ingested_log_offsets
 from offsetlake.lake.state_files import STATE_FILE_ROWS
 from offsetlake.log.positions import OFFSETS_TOPIC
 from offsetlake.pipeline.compact.group_ranges import ranges
 from offsetlake.pipeline.compact.task import Compaction, WorkItem
 from offsetlake.pipeline.parallel import chunk_partitions, concurrent_tasks, distribute
-from offsetlake.queries.moved import log_partition_count
 from offsetlake.rules.reduction import Survivors
 from offsetlake.util.row_codes import in_order
 

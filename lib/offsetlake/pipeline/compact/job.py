@@ -9,7 +9,7 @@ from offsetlake.lake import plans, runs
 from offsetlake.lake.definitions import REDUCED_HISTORY, STATE
 from offsetlake.lake.files import active_files, commit, committed, discard_files
 from offsetlake.lake.foreign.guard import writing
-from offsetlake.lake.history_files import History
+from offsetlake.lake.history.history_files import History
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import list_state_files
 from offsetlake.pipeline.compact.division import divide

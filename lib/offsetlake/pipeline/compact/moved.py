@@ -1,6 +1,6 @@
 """Removes from the state tables what log partitions contain that do not coordinate a group any more.
 
-Such groups exist only if partitions were added to `__consumer_offsets` (`offsetlake.queries.moved`).
+Such groups exist only if partitions were added to `__consumer_offsets` (`offsetlake.lake.history.moved_groups`).
 """
 
 import json
@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.lake.files import FileChanges, discard_files
-from offsetlake.lake.history_files import History
+from offsetlake.lake.history.history_files import History
+from offsetlake.lake.history.moved_groups import former_places, log_partition_count
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import StateFile, read_state_files, rewrite
-from offsetlake.queries.moved import former_places, log_partition_count
 
 _TABLES = ("offsets", "pending_offsets", "groups", "group_members")
 _PLACE = ["group_id", "log_partition"]

@@ -14,7 +14,7 @@ from offsetlake.lake.definitions import REDUCED_HISTORY, STATE, TABLES, add_chec
 from offsetlake.lake.files import FileChanges, active_files, commit, committed, discard_files
 from offsetlake.lake.foreign.guard import mend_tables, record, refuse_changed
 from offsetlake.lake.foreign.remake import replace_table, take_features_away
-from offsetlake.lake.history_files import History
+from offsetlake.lake.history.history_files import History
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.compact.division import divide
 from offsetlake.pipeline.compact.job import JOB as COMPACT

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from offsetlake.lake import plans, runs
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.foreign.guard import refuse_changed, state_versions
-from offsetlake.lake.history_files import RecordSource
+from offsetlake.lake.history.history_files import RecordSource
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import StateFile, files_of_groups, list_state_files, read_state_files
 from offsetlake.log.address import LogAddress

@@ -15,12 +15,11 @@ import pyarrow.compute as pc
 
 from offsetlake.lake.definitions import STATE
 from offsetlake.lake.files import FileChanges, table_schema
-from offsetlake.lake.history_files import History, HistoryFile, RecordSource
+from offsetlake.lake.history.history_files import History, HistoryFile, RecordSource, deciding_rows
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import StateFile, files_of_groups, read_state_files, rewrite
 from offsetlake.pipeline.compact.group_ranges import EVERY_GROUP, GroupRange
 from offsetlake.pipeline.compact.unresolved import Quarantined
-from offsetlake.queries.history.reduction import deciding_rows
 from offsetlake.rules.groups.replay import ReplayedGroups, replay_groups
 from offsetlake.rules.reduction import KEY, PART, Latest, Reduction, merged
 from offsetlake.rules.share_replay import replay_share_partitions
@@ -102,7 +101,7 @@ def reduce_history(compaction: Compaction[RecordSource], partitions: Sequence[in
     # Only these parts and the waiting parts can complete a commit. All parts of a complete commit are in one run, or
     # its first part is in `waiting`: the parts have consecutive log offsets, so no record followed the first parts
     # when they were read, and none had overwritten their keys.
-    markers, new_parts = deciding_rows(history, partitions)
+    markers, new_parts = deciding_rows(history, partitions, PART)
     quarantined = _quarantined(compaction, partitions)
     if len(earlier := quarantined.markers()):
         markers = pa.concat_tables([markers.select(earlier.column_names), earlier])

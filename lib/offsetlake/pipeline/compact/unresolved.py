@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from offsetlake.kafka.records.coordinator_records import OFFSETS_TOPIC
 from offsetlake.kafka.records.other_records import UNKNOWN_MARKER
 from offsetlake.lake.files import table_schema
-from offsetlake.lake.history_files import RecordSource
+from offsetlake.lake.history.history_files import RecordSource
 from offsetlake.pipeline.compact.group_ranges import EVERY_GROUP, GroupRange
 from offsetlake.rules.groups.replay import NOTHING_UNREAD, ReplayedGroups, Unread
 from offsetlake.rules.unresolved import Row, concerned, newest, not_superseded, unknown_markers

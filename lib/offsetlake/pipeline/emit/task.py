@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from offsetlake.lake import runs
 from offsetlake.lake.files import FileChanges, TableFile, table_schema
-from offsetlake.lake.history_files import HistoryFile, partition_files, partition_rows
+from offsetlake.lake.history.history_files import HistoryFile, partition_files, partition_rows
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.emit.decisions import DECIDED, TOMBSTONE, as_writes, standing

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.lake.history_files import ALL_RUNS
+from offsetlake.lake.history.history_files import ALL_RUNS
 from offsetlake.pipeline.emit.decisions import BY_HAND, TOMBSTONE
 from offsetlake.rules.retention import Bools
 from offsetlake.util.row_codes import among, same_codes

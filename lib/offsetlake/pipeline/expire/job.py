@@ -13,7 +13,7 @@ from offsetlake.errors import LakeBusy
 from offsetlake.lake import plans, runs
 from offsetlake.lake.files import commit
 from offsetlake.lake.foreign.guard import writing
-from offsetlake.lake.history_files import ALL_RUNS, partition_files
+from offsetlake.lake.history.history_files import ALL_RUNS, partition_files
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import stored_topics
 from offsetlake.pipeline.expire.last_evaluation import LastEvaluation, same_evaluation

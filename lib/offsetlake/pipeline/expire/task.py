@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.lake.files import FileChanges, TableFile, table_schema
-from offsetlake.lake.history_files import ALL_RUNS, HistoryFile, partition_rows
+from offsetlake.lake.history.history_files import ALL_RUNS, HistoryFile, partition_rows
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import StateFile, list_state_files, read_state_files
 from offsetlake.pipeline.emit.decisions import SELECTION, TOMBSTONE, replaced, standing

@@ -21,7 +21,7 @@ import pyarrow.dataset as ds
 from offsetlake.errors import LogBusy, LogUnavailable
 from offsetlake.kafka.records.coordinator_records import OffsetsRecordType
 from offsetlake.lake.files import FileChanges, TableFile, commit, committed
-from offsetlake.lake.history_files import file_dataset, history_files
+from offsetlake.lake.history.history_files import file_dataset, history_files
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import first_timestamps, newest_asked, rows_until
 from offsetlake.lake.state_files import share_topics, stored_topics, subscribed_topics, topics_of_share_record

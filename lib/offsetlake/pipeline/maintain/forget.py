@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 from offsetlake.lake import plans, runs, upkeep
 from offsetlake.lake.files import FileChanges, TableFile
 from offsetlake.lake.foreign.guard import record, refuse_changed, writing
-from offsetlake.lake.history_cuts import replace_files
-from offsetlake.lake.history_files import History
+from offsetlake.lake.history.history_cuts import replace_files
+from offsetlake.lake.history.history_files import History
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import quoted
 from offsetlake.lake.upkeep import VacuumRetention

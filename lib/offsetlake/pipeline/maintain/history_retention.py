@@ -17,16 +17,14 @@ import pyarrow.compute as pc
 from offsetlake.lake import plans, runs
 from offsetlake.lake.definitions import REDUCED_HISTORY
 from offsetlake.lake.files import FileChanges, TableFile, active_files, committed, table_schema
-from offsetlake.lake.history_cuts import HistoryCut, Scope, last_cut, record_cut, replace_files
-from offsetlake.lake.history_files import ALL_RUNS, History
+from offsetlake.lake.history.history_cuts import HistoryCut, Scope, last_cut, record_cut, replace_files
+from offsetlake.lake.history.history_files import ALL_RUNS, TIMED_TABLES, History, deciding_rows
+from offsetlake.lake.history.moved_groups import apart, together
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.compact.job import JOB as COMPACT
-from offsetlake.queries.history.reduction import deciding_rows
-from offsetlake.queries.moved import apart, together
-from offsetlake.queries.questions import TIMED
 from offsetlake.rules import baseline
 from offsetlake.rules.policy import Keep
-from offsetlake.rules.reduction import KEY, Latest, Reduction
+from offsetlake.rules.reduction import KEY, PART, Latest, Reduction
 from offsetlake.rules.unresolved import unread_by_partition
 from offsetlake.util.times import MAX_CLOCK_DIFFERENCE_MS, to_iso
 
@@ -96,7 +94,7 @@ def _ingest(lake: Lake, condition: str) -> int | None:
 
 def _over_tables(lake: Lake, value: str, condition: str) -> list[int]:
     """Return an aggregate of each history table with timestamps that has such rows; statistics prune its files."""
-    queries = {table: f"SELECT {value} AS n FROM {table} WHERE {condition}" for table in TIMED}  # noqa: S608
+    queries = {table: f"SELECT {value} AS n FROM {table} WHERE {condition}" for table in TIMED_TABLES}  # noqa: S608
     found = [lake.query(sql, table)["n"][0].as_py() for table, sql in queries.items()]
     return [number for number in found if number is not None]
 
@@ -140,7 +138,7 @@ def _baseline(lake: Lake, through: int, recent_after: int) -> Pieces:
 
 
 def _baseline_of(history: History, partitions: Sequence[int], recent_after: int) -> dict[str, pa.Table]:
-    markers, parts = deciding_rows(history, partitions)
+    markers, parts = deciding_rows(history, partitions, PART)
     reduction, newest = Reduction(markers, parts), Latest(("group_id",))
     for batch in history.batches("offset_commits", partitions, ~pc.field("superseded")):
         reduction.add(batch)

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from offsetlake.kafka.batches.reader import Records
 from offsetlake.kafka.commits.steps import UNKNOWN, find_steps
 from offsetlake.lake.files import FileChanges, TableFile, active_files
-from offsetlake.lake.history_cuts import replace_files
-from offsetlake.lake.history_files import file_dataset
+from offsetlake.lake.history.history_cuts import replace_files
+from offsetlake.lake.history.history_files import file_dataset
 from offsetlake.lake.lake import Lake
 from offsetlake.util.amounts import counted
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from offsetlake.lake import upkeep
 from offsetlake.lake.definitions import HISTORY
 from offsetlake.lake.files import FileChanges, TableFile, active_files, commit, table_schema
-from offsetlake.lake.history_files import history_file, row_groups
+from offsetlake.lake.history.history_files import history_file, row_groups
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.portions import divided_files
 from offsetlake.util.amounts import counted

@@ -7,12 +7,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.lake.files import active_files, table_schema
+from offsetlake.lake.history.group_places import condition_if_known
+from offsetlake.lake.history.moved_groups import in_force_at, moved_places
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import quoted
 from offsetlake.queries.exploring.keys import REBALANCES
-from offsetlake.queries.group_places import condition_if_known
 from offsetlake.queries.history.reduction import appended_by, group_records
-from offsetlake.queries.moved import in_force_at, moved_places
 from offsetlake.queries.questions import log_partitions_of
 from offsetlake.rules.groups.replay import replay_groups
 from offsetlake.rules.policy import RetentionPolicy

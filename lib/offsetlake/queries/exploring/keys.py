@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from offsetlake.lake.history.group_places import in_log_partitions
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import quoted
-from offsetlake.queries.group_places import in_log_partitions
 from offsetlake.queries.questions import log_partitions_of
 
 REBALANCES = ("GroupMetadata", "ConsumerGroupMetadata", "StreamsGroupMetadata", "ShareGroupMetadata")

@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from offsetlake.lake.files import active_files
-from offsetlake.lake.history_files import file_batches
+from offsetlake.lake.history.group_places import every_group
+from offsetlake.lake.history.history_files import file_batches
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import SMALL, quoted
-from offsetlake.queries.group_places import every_group
 from offsetlake.queries.history.as_of import offsets_as_of
 
 KINDS = ("group", "topic", "principal", "client")

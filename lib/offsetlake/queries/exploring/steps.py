@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.lake.history_files import History
+from offsetlake.lake.history.history_files import History, deciding_rows
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import quoted
 from offsetlake.queries.exploring.keys import Key
-from offsetlake.queries.history.reduction import COMMIT_TABLES, deciding_rows
+from offsetlake.queries.history.reduction import COMMIT_TABLES
 from offsetlake.queries.questions import log_partitions_of
 from offsetlake.rules.reduction import COMMITTED, PART, completions, next_markers, positions
 from offsetlake.util.row_codes import Ints
@@ -213,7 +213,7 @@ def _placed(lake: Lake, key: Key, records: Iterable[pa.RecordBatch]) -> Iterator
         is_part = batch["commit_id"].is_valid().to_numpy() & ~batch["producer_id"].is_valid().to_numpy()
         if markers is None and (is_transactional.any() or is_part.any()):
             history, partitions = History.open(lake, COMMIT_TABLES), log_partitions_of(lake, [key.group_id])
-            markers, parts = deciding_rows(history, partitions, None, [*PART, "log_timestamp"])
+            markers, parts = deciding_rows(history, partitions, [*PART, "log_timestamp"])
         if is_transactional.any():
             at, time = _markers(batch.filter(pa.array(is_transactional)), markers)
             effective[is_transactional] = at

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.lake.files import active_files
-from offsetlake.lake.history_files import file_batches, file_dataset
+from offsetlake.lake.history.history_files import file_batches, file_dataset
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.exploring.keys import REBALANCES
 from offsetlake.queries.exploring.steps import Flags

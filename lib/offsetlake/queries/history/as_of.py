@@ -9,8 +9,9 @@ import pyarrow.compute as pc
 from offsetlake.errors import BadRequest
 from offsetlake.lake.definitions import definition
 from offsetlake.lake.files import table_schema
-from offsetlake.lake.history_cuts import last_cut
-from offsetlake.lake.history_files import History
+from offsetlake.lake.history.history_cuts import last_cut
+from offsetlake.lake.history.history_files import History, deciding_rows
+from offsetlake.lake.history.moved_groups import PLACE, in_force_at, moved_places
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import quoted
 from offsetlake.queries.history.reduction import (
@@ -21,15 +22,13 @@ from offsetlake.queries.history.reduction import (
     appended_until,
     commits_in_force,
     deciding_commits,
-    deciding_rows,
     group_records,
     partitions_in_portions,
 )
 from offsetlake.queries.history.replayed import first_rows, replayed
-from offsetlake.queries.moved import PLACE, in_force_at, moved_places
 from offsetlake.queries.questions import GROUP_COLUMNS, check_state, first_instant, known_groups, log_partitions_like
 from offsetlake.rules.groups.replay import NOTHING_UNREAD, Unread, replay_groups
-from offsetlake.rules.reduction import Latest, Reduction
+from offsetlake.rules.reduction import PART, Latest, Reduction
 from offsetlake.rules.unresolved import unread_by_partition
 from offsetlake.util.times import to_iso
 
@@ -157,7 +156,7 @@ def _commits_of(
     history: History, partitions: Sequence[int], instant_ms: int, condition: str
 ) -> tuple[dict[str, int], pa.Table]:
     """Return the number of offsets of each of these groups at an instant, and its newest commit."""
-    reduction = Reduction(*deciding_rows(history, partitions, appended_until(instant_ms)))
+    reduction = Reduction(*deciding_rows(history, partitions, PART, appended_until(instant_ms)))
     newest = Latest(("group_id",))
     for batch in deciding_commits(history.lake, partitions, [instant_ms], condition, REDUCED_COLUMNS):
         reduction.add(batch)

@@ -8,12 +8,12 @@ import pyarrow.compute as pc
 from offsetlake.errors import BadRequest
 from offsetlake.lake.definitions import definition
 from offsetlake.lake.files import table_schema
-from offsetlake.lake.history_files import History
+from offsetlake.lake.history.history_files import History, deciding_rows
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import quoted
 from offsetlake.queries.history.as_of import check_known
-from offsetlake.queries.history.reduction import COMMIT_TABLES, REDUCED_COLUMNS, commits_in_force, deciding_rows
-from offsetlake.rules.reduction import KEY, Reduction
+from offsetlake.queries.history.reduction import COMMIT_TABLES, REDUCED_COLUMNS, commits_in_force
+from offsetlake.rules.reduction import KEY, PART, Reduction
 
 _MAX_OFFSET = 2**44
 _MAX_PARTITION = 2**31 - 1
@@ -53,7 +53,8 @@ def offsets_before(lake: Lake, position: LogPosition, group_id: str, topic: str 
     ).to_pylist()[0]
     if bounds["time"] is not None:
         check_known(lake, bounds["time"])
-    markers, parts = deciding_rows(History.open(lake, COMMIT_TABLES), [partition], pc.field("log_offset") < before)
+    earlier = pc.field("log_offset") < before
+    markers, parts = deciding_rows(History.open(lake, COMMIT_TABLES), [partition], PART, earlier)
     reduction, columns = Reduction(markers, parts), definition("offsets").column_names
     # What an earlier run read was superseded before the position, too.
     where = f"{of_group} AND log_offset < {before} AND (NOT superseded OR ingest_run >= {bounds['run'] or 0})"

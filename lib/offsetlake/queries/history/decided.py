@@ -6,11 +6,11 @@ from operator import itemgetter
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.lake.history_files import History, row_groups
+from offsetlake.lake.history.history_files import History, deciding_rows, row_groups
 from offsetlake.lake.lake import Lake
-from offsetlake.queries.history.reduction import COMMIT_TABLES, deciding_rows
+from offsetlake.queries.history.reduction import COMMIT_TABLES
 from offsetlake.rules import policy
-from offsetlake.rules.reduction import KEY, Reduction
+from offsetlake.rules.reduction import KEY, PART, Reduction
 
 _COLUMNS = [
     "ingest_run", "log_partition", "log_offset", "kind", *KEY, "committed_offset", "commit_timestamp", "producer_id",
@@ -78,7 +78,7 @@ def _decided(
     pattern: str | None,
     needed: Needed | None,
 ) -> pa.Table:
-    reduction = Reduction(*deciding_rows(history, partitions))
+    reduction = Reduction(*deciding_rows(history, partitions, PART))
     parts, limit = list[pa.Table](), _ROWS_AT_ONCE
     for rows in row_groups(lake, "offset_commits", history.files["offset_commits"], partitions, chosen, _COLUMNS):
         if pattern is not None:

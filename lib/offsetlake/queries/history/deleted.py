@@ -9,14 +9,14 @@ import pyarrow.compute as pc
 from offsetlake.errors import BadRequest
 from offsetlake.lake import runs
 from offsetlake.lake.files import table_schema
-from offsetlake.lake.history_files import History
+from offsetlake.lake.history.history_files import History, deciding_rows
+from offsetlake.lake.history.moved_groups import one_place_each
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.statements import statement
-from offsetlake.queries.history.reduction import COMMIT_TABLES, deciding_rows
-from offsetlake.queries.moved import one_place_each
+from offsetlake.queries.history.reduction import COMMIT_TABLES
 from offsetlake.queries.questions import log_partitions_of, name_or_pattern
 from offsetlake.queries.unread import check_read
-from offsetlake.rules.reduction import KEY, Reduction
+from offsetlake.rules.reduction import KEY, PART, Reduction
 from offsetlake.util.row_codes import among
 
 _CHANGES = {"alterations": "done_alterations", "tombstones": "emitted_tombstones"}
@@ -47,7 +47,7 @@ def deleted_offsets(lake: Lake, groups: Sequence[str], topic: str | None = None)
     none = table_schema("offset_commits").empty_table()
     if not partitions:
         return none
-    deciding = deciding_rows(history, partitions)
+    deciding = deciding_rows(history, partitions, PART)
     latest, last_commits = Reduction(*deciding), Reduction(*deciding)
     for batch in history.batches("offset_commits", partitions, wanted):
         latest.add(batch)

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from offsetlake.lake import runs
 from offsetlake.lake.files import table_schema
+from offsetlake.lake.history.group_places import in_log_partitions
 from offsetlake.lake.lake import Lake
-from offsetlake.queries.group_places import in_log_partitions
 from offsetlake.queries.history.resets import REPAIR, Flags, are_resets, in_empty_periods
 from offsetlake.rules.reduction import COMMITTED, PART, completions, next_markers, positions
 from offsetlake.util.columns import taken

@@ -1,7 +1,6 @@
-"""Reads the input of every reduction of history to state: log partitions in portions, with their markers and parts.
+"""Reads what the questions reduce to the state at an instant: log partitions in portions, some rows of each.
 
-`offsetlake.rules.reduction.Reduction` decides which records take effect. The queries and the compaction give it
-the rows of history that this module reads.
+`offsetlake.rules.reduction.Reduction` decides which records take effect.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -10,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.lake.files import active_files, table_schema
-from offsetlake.lake.history_files import ALL_RUNS, History, RecordSource
+from offsetlake.lake.history.group_places import in_log_partitions
+from offsetlake.lake.history.history_files import ALL_RUNS, History
+from offsetlake.lake.history.moved_groups import apart, together
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.portions import portions
-from offsetlake.queries.group_places import in_log_partitions
-from offsetlake.queries.moved import apart, together
-from offsetlake.rules.reduction import KEY, PART, Reduction
+from offsetlake.rules.reduction import KEY, Reduction
 
 COMMIT_TABLES = ("offset_commits", "transaction_markers")
 """The tables of history that determine the offsets."""
@@ -25,22 +24,6 @@ REDUCED_COLUMNS = (*KEY, "log_partition", "log_offset", "log_timestamp", "kind",
 
 Advance = Callable[[int, int], None]
 """Called with the number of records read and the number of all records."""
-
-
-def deciding_rows(
-    source: RecordSource,
-    partitions: Sequence[int],
-    where: pc.Expression | None = None,
-    part_columns: Sequence[str] = PART,
-) -> tuple[pa.Table, pa.Table]:
-    """Return the markers of some log partitions, and the places of all parts of commits in parts there.
-
-    These are the arguments of `Reduction`. The parts are those of all keys, because a commit in parts is complete
-    only if all of its parts are there.
-    """
-    is_part = pc.field("commit_id").is_valid()
-    parts = source.rows("offset_commits", partitions, is_part if where is None else is_part & where, [*part_columns])
-    return source.rows("transaction_markers", partitions, where), parts
 
 
 def commits_in_force(reduction: Reduction) -> pa.Table:

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from offsetlake.lake.files import table_schema
-from offsetlake.lake.history_files import History
+from offsetlake.lake.history.history_files import History, deciding_rows
+from offsetlake.lake.history.moved_groups import PLACE, in_force_at, moved_places
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import quoted
 from offsetlake.queries.history.reduction import (
@@ -15,10 +16,8 @@ from offsetlake.queries.history.reduction import (
     appended_until,
     commits_in_force,
     deciding_commits,
-    deciding_rows,
     partitions_in_portions,
 )
-from offsetlake.queries.moved import PLACE, in_force_at, moved_places
 from offsetlake.queries.questions import log_partitions_of
 from offsetlake.rules.reduction import KEY, PART, Reduction
 
@@ -57,7 +56,7 @@ def _replay(
     """Return the offsets that some log partitions had in force at each instant."""
     last = max(instants)
     named = [f"{column} = {quoted(value)}" for column, value in wanted.items() if value is not None]
-    markers, parts = deciding_rows(history, partitions, appended_until(last), _PART_COLUMNS)
+    markers, parts = deciding_rows(history, partitions, _PART_COLUMNS, appended_until(last))
     reductions = [
         Reduction(markers.filter(appended_until(instant)), parts.filter(appended_until(instant)))
         for instant in instants

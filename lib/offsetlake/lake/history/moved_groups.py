@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.kafka.placement import partition_for_group
+from offsetlake.lake.history.group_places import every_place
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.runs import last_run
 from offsetlake.lake.sql.engine import quoted
-from offsetlake.queries.group_places import every_place
 
 PLACE = ("group_id", "log_partition")
 """The columns that say where a row is from."""

@@ -13,6 +13,9 @@ from offsetlake.lake.definitions import definition
 from offsetlake.lake.files import active_files, repeating_as_dictionaries, table_schema
 from offsetlake.lake.lake import Lake
 
+TIMED_TABLES = ("offset_commits", "transaction_markers", "group_records", "share_state_records")
+"""The tables of the records of the log, which have timestamps."""
+
 ALL_RUNS = 2**63 - 1
 """A number above those of all runs."""
 
@@ -150,6 +153,19 @@ class History(RecordSource):
         for batch in scanner.to_batches():
             if batch.num_rows:
                 yield pa.Table.from_batches([batch])
+
+
+def deciding_rows(
+    source: RecordSource, partitions: Sequence[int], part_columns: Sequence[str], where: pc.Expression | None = None
+) -> tuple[pa.Table, pa.Table]:
+    """Return the markers of some log partitions, and columns of all parts of commits in parts there.
+
+    They decide which commits take effect. The parts are those of all keys, because a commit in parts is complete only
+    if all of its parts are there.
+    """
+    is_part = pc.field("commit_id").is_valid()
+    parts = source.rows("offset_commits", partitions, is_part if where is None else is_part & where, [*part_columns])
+    return source.rows("transaction_markers", partitions, where), parts
 
 
 def file_dataset(lake: Lake, table: str, paths: Sequence[str], *, dictionaries: bool = False) -> ds.Dataset:

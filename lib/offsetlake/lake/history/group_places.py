@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.lake.files import active_files
-from offsetlake.lake.history_files import file_batches
+from offsetlake.lake.history.history_files import file_batches
 from offsetlake.lake.lake import Lake
 
 _TABLES = ("offset_commits", "group_records")
