@@ -15,8 +15,6 @@ from offsetlake.log.disk.absent import HEAD_BYTES, groups_in, head
 from offsetlake.log.disk.folder import FolderSlice
 from offsetlake.log.positions import LOG_TOPICS, OFFSETS_TOPIC, LogExtent, LogPartition, OffsetRange
 from offsetlake.log.tails import Tail, TailQuery
-from offsetlake.log.writer.ownership import refuse_broker_folder
-from offsetlake.log.writer.recovery import recover_unless_owned
 
 if TYPE_CHECKING:
     from offsetlake.log.cluster.connection import KafkaConnection
@@ -68,16 +66,15 @@ class LogAddress:
         return self.connection
 
     def describe(self) -> LogExtent:
-        """Return what the log contains now; a log in a folder that a crash left incomplete is repaired before.
+        """Return what the log contains now (`readiness.repair_after_crash` is called before).
 
         Raises:
-            LogUnavailable: The log cannot be read, or not be repaired.
+            LogUnavailable: The log cannot be read.
         """
         if not self.folder:
             from offsetlake.log.cluster import topic  # noqa: PLC0415 - as the docstring of the module explains
 
             return topic.describe(self._live, LOG_TOPICS)
-        recover_unless_owned(self.folder)
         return folder.describe(self.folder)
 
     def first_groups(self, extent: LogExtent) -> set[tuple[str, int]]:
@@ -91,20 +88,6 @@ class LogAddress:
         ranges = [(where, OffsetRange(start, min(end, start + HEAD_OFFSETS))) for where, (start, end) in wanted.items()]
         fetched = topic.fetch(self._live, ranges, HEAD_BYTES)
         return {(group, ranges[number][0].partition) for number, data in fetched for group in groups_in(data)}
-
-    def check_writable(self) -> None:
-        """Check that the log exists and can be reached, and that it is not in the folder of a broker.
-
-        Raises:
-            LogUnavailable: It does not exist, or cannot be reached.
-            LogBusy: It is in the folder of a broker, which only that broker may write to.
-            BadRequest: A certificate file of the connection cannot be read.
-        """
-        if self.folder:
-            folder.partitions_in(self.folder)
-            refuse_broker_folder(self.folder)
-        else:
-            self.describe()
 
     def slices(self, log_partition: LogPartition, offsets: OffsetRange) -> list[Slice]:
         """Split offsets of a partition into slices that can be read in parallel."""

@@ -17,7 +17,8 @@ from pyspark.sql.types import StructType
 
 from offsetlake.errors import BadRequest
 from offsetlake.log.address import LogAddress
-from offsetlake.log.positions import OFFSETS_TOPIC
+from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition, OffsetRange
+from offsetlake.log.readiness import repair_after_crash
 from offsetlake.log.reading import COMMITS_SCHEMA, OTHERS_SCHEMA, SliceGroup, decode, plan_readers, ranges_from_json
 
 FORMAT = "offset_commit_log"
@@ -53,7 +54,7 @@ class CommitLogReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return one partition per group of slices."""
-        ranges = self._address.describe().ranges if self._ranges is None else ranges_from_json(self._ranges)
+        ranges = _all_ranges(self._address) if self._ranges is None else ranges_from_json(self._ranges)
         if self._kind == "offset_commits":
             ranges = {where: offsets for where, offsets in ranges.items() if where.topic == OFFSETS_TOPIC}
         return [InputPartition(group) for group in plan_readers(self._address, ranges) or [SliceGroup([])]]
@@ -65,6 +66,11 @@ class CommitLogReader(DataSourceReader):
             batch = chunk.commits if self._kind == "offset_commits" else chunk.others
             if batch.num_rows:
                 yield batch
+
+
+def _all_ranges(log: LogAddress) -> Mapping[LogPartition, OffsetRange]:
+    repair_after_crash(log)
+    return log.describe().ranges
 
 
 def _records_option(options: Mapping[str, str]) -> str:

@@ -19,6 +19,7 @@ from offsetlake.lake.upkeep import VacuumRetention
 from offsetlake.log.address import LogAddress
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.compiling import compile_loops
+from offsetlake.log.readiness import repair_after_crash
 from offsetlake.log.writer.ownership import CLUSTER_FILE, refuse_broker_folder
 from offsetlake.pipeline.changes import execute as changes
 from offsetlake.pipeline.compact import job as compact
@@ -117,6 +118,7 @@ def _check_log_and_lake(
     if log is not None and "ingest" in jobs:
         compile_loops(say)
         say(f"checking the log {log}")
+        repair_after_crash(log)
         log.describe()
     else:
         Lake.open(lake_location)

@@ -311,7 +311,7 @@ def test_a_slow_check_of_the_log_does_not_delay_pages(
         raise LogUnavailable("No broker responds.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(LogAddress, "check_writable", check)
+        patch.setattr(workbench, "check_writable", check)
         patch.setattr(workbench, "MAX_CHECK_SECONDS", 0.01)
         with served(original / "lake", gate(allows_changes=True), bench=bench) as port:
             assert "No change can be made now" not in get(port, "/change?group=billing").text

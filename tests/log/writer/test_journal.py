@@ -18,6 +18,7 @@ from offsetlake.kafka.batches.writer import Batch, record_batch
 from offsetlake.log.address import LogAddress
 from offsetlake.log.disk.folder import end_of
 from offsetlake.log.positions import OffsetRange
+from offsetlake.log.readiness import repair_after_crash
 from offsetlake.log.writer import appender as appender_module
 from offsetlake.log.writer import journal as journal_module
 from offsetlake.log.writer import journaling as journaling_module
@@ -226,9 +227,12 @@ def test_journal_is_removed_when_the_log_is_closed(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [str(PARTITION)]
 
 
-def test_reader_repairs_the_log_of_a_server_that_crashed(tmp_path: Path) -> None:
+def test_log_of_a_server_that_crashed_is_repaired_before_it_is_read(tmp_path: Path) -> None:
     crashed(tmp_path / "log")
-    assert LogAddress(folder=tmp_path / "log").describe().ranges == {PARTITION: OffsetRange(0, 2)}
+    log = LogAddress(folder=tmp_path / "log")
+    assert log.describe().ranges == {PARTITION: OffsetRange(0, 0)}
+    repair_after_crash(log)
+    assert log.describe().ranges == {PARTITION: OffsetRange(0, 2)}
     assert [record.key for record in read_log(tmp_path / "log")] == [b"1", b"2"]
     assert not (tmp_path / "log" / JOURNAL).exists()
 

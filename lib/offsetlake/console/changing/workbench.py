@@ -19,6 +19,7 @@ from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.location.location import Location
 from offsetlake.log.address import LogAddress
+from offsetlake.log.readiness import check_writable
 from offsetlake.pipeline import runner
 from offsetlake.pipeline.changes.execute import count_of, with_outcome
 from offsetlake.rules.reduction import KEY
@@ -115,7 +116,7 @@ class Workbench:
 
     def _check_log(self) -> None:
         try:
-            self.log.check_writable()
+            check_writable(self.log)
         except OffsetlakeError as error:
             self._problem = str(error)
         else:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import google_crc32c
 
-from offsetlake.errors import LogBusy, LogUnavailable
+from offsetlake.errors import LogUnavailable
 from offsetlake.log.disk.folder import end_of
 from offsetlake.log.disk.segments import partition_folders, segment_files, segments_of
 from offsetlake.log.positions import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC, LogPartition
 from offsetlake.log.writer import journal
 from offsetlake.log.writer.journal import JOURNAL, Entry
-from offsetlake.log.writer.ownership import disk_errors, owned
+from offsetlake.log.writer.ownership import disk_errors
 from offsetlake.util.atomic_files import to_disk
 
 _WRITTEN_TOPICS = (OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC)
@@ -50,22 +50,6 @@ def recover(folder: Path) -> dict[LogPartition, int]:
         if (folder / JOURNAL).exists():
             journal.remove(folder)
     return torn
-
-
-def recover_unless_owned(folder: Path) -> None:
-    """Repair a log that is only read, if a crash has left a journal; no process may own it.
-
-    While a server owns the log, its segments contain everything that is acknowledged.
-
-    Raises:
-        LogUnavailable: As `recover`, and if the folder cannot be written.
-    """
-    if (folder / JOURNAL).exists():
-        try:
-            with owned(folder, "the repair of a log after a crash"):
-                recover(folder)
-        except LogBusy:
-            return
 
 
 def _complete_swap(partition: Path) -> None:

@@ -22,6 +22,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import StateFile, files_of_groups, list_state_files, read_state_files
 from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import OFFSETS_TOPIC, LogExtent, LogPartition, OffsetRange
+from offsetlake.log.readiness import repair_after_crash
 from offsetlake.log.reading import decode, plan_readers
 from offsetlake.pipeline.compact.task import (
     Compaction,
@@ -117,6 +118,7 @@ def read_snapshot(
     `columns` selects columns of `offsets`. Raises LogMismatch if the lake was built from another log; LogUnavailable,
     LakeUnusable.
     """
+    repair_after_crash(log)
     snapshot, parts = read_snapshot_in_parts(lake, log, lambda rows: rows, ends, columns)
     offsets = pa.concat_tables([snapshot.tables["offsets"], *parts])
     return replace(snapshot, tables=snapshot.tables | {"offsets": offsets})

@@ -12,6 +12,7 @@ from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import LogPartition, OffsetRange
+from offsetlake.log.readiness import repair_after_crash
 from offsetlake.log.reading import plan_readers, ranges_from_json
 from offsetlake.pipeline.ingest import log_ends
 from offsetlake.pipeline.ingest.known_log import LastRead
@@ -53,6 +54,7 @@ def ingest(
 
     """
     with writing(lake, JOB, say):
+        repair_after_crash(log)
         interrupted = runs.unfinished_plan(lake, JOB, plans.IngestPlan)
         plan = resume_ingest(interrupted, log, lake) if interrupted else None
         if plan:

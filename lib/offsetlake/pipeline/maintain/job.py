@@ -19,6 +19,7 @@ from offsetlake.lake.upkeep import VacuumRetention
 from offsetlake.log.address import LogAddress
 from offsetlake.log.disk.cutting import Cut, delete, plan_cut
 from offsetlake.log.positions import OFFSETS_TOPIC
+from offsetlake.log.readiness import repair_after_crash
 from offsetlake.log.writer.ownership import owned, refuse_broker_folder
 from offsetlake.log.writer.recovery import recover
 from offsetlake.log.writer.served_log import served
@@ -158,6 +159,7 @@ def _cut_log(
     say: Callable[[str], None],
 ) -> plans.MaintainPlan:
     say(f"checking the log {log}")
+    repair_after_crash(LogAddress(folder=log))
     _cuts(lake, log)  # refuses another log before a lock file is created in it
     with served(log) as job_socket, nullcontext() if job_socket else owned(log, JOB):
         if job_socket is None:
