@@ -17,6 +17,7 @@ from offsetlake.lake.location.locate import LakeLocation
 from offsetlake.lake.scratch import scratch
 from offsetlake.lake.upkeep import VacuumRetention
 from offsetlake.log.address import LogAddress
+from offsetlake.log.cluster.admin_client import cluster_admin
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.compiling import compile_loops
 from offsetlake.log.readiness import repair_after_crash
@@ -173,7 +174,7 @@ def execute_change(
 
 
 def _missing(connection: KafkaConnection, topics: Collection[str]) -> set[str]:
-    with connection.admin() as admin:
+    with cluster_admin(connection) as admin:
         return admin.missing(topics) if topics else set()
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from offsetlake.kafka.batches.writer import Batch, record_batch
-from offsetlake.log.disk.folder import end_of
+from offsetlake.log.disk.segment_bytes import end_of
 from offsetlake.log.writer import appender as appender_module
 from offsetlake.log.writer import journal as journal_module
 from offsetlake.log.writer import journaling as journaling_module
@@ -108,7 +108,8 @@ def kills(prepare: Callable[[], object], work: Callable[[Report], object]) -> It
 @contextmanager
 def opened_as_a_server_does(folder: Path) -> Iterator[Appender]:
     recover(folder)
-    with closing(Appender(folder, lambda segment: end_of(segment)[0], journaled=True)) as appender:
+    appender = Appender(folder, lambda segment: end_of(segment.path, segment.base_offset)[0], journaled=True)
+    with closing(appender):
         yield appender
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.batches.writer import Batch, record_batch
 from offsetlake.log.address import LogAddress
-from offsetlake.log.disk.folder import end_of
+from offsetlake.log.disk.segment_bytes import end_of
 from offsetlake.log.positions import OffsetRange
 from offsetlake.log.readiness import repair_after_crash
 from offsetlake.log.writer import appender as appender_module
@@ -61,7 +61,7 @@ def made(*numbers: int) -> Batch:
 
 def journaled(folder: Path) -> Appender:
     recover(folder)
-    return Appender(folder, lambda segment: end_of(segment)[0], journaled=True)
+    return Appender(folder, lambda segment: end_of(segment.path, segment.base_offset)[0], journaled=True)
 
 
 def write(folder: Path, records: list[list[Entry]]) -> list[list[list[Entry]]]:

@@ -11,6 +11,7 @@ from offsetlake.console.access import Submission
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
+from offsetlake.log.cluster.admin_client import cluster_admin
 from offsetlake.pipeline.changes import reset as resets
 from offsetlake.pipeline.changes.cleanup import plan_cleanup
 from offsetlake.pipeline.changes.restore import restore_as_of, restore_run
@@ -155,7 +156,7 @@ def _reset(form: Submission, group: str, log: LogAddress) -> ChangeRequest:
 
     def plan(lake: Lake) -> pa.Table:
         connection = log.connection
-        with nullcontext() if connection is None else connection.admin() as admin:
+        with nullcontext() if connection is None else cluster_admin(connection) as admin:
             return resets.reset(lake, request, admin, now_ms())
 
     has_value = strategy == "to_datetime" or strategy in resets.NUMBERED

@@ -6,7 +6,7 @@ import socket
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from aiokafka.conn import AIOKafkaConnection, collect_hosts, create_conn
 from aiokafka.errors import (
@@ -18,9 +18,6 @@ from aiokafka.errors import (
 )
 
 from offsetlake.errors import BadRequest
-
-if TYPE_CHECKING:
-    from offsetlake.log.cluster.admin import ClusterAdmin
 
 SETTINGS = {
     "bootstrap.servers": "bootstrap",
@@ -135,12 +132,6 @@ class KafkaConnection:
     def uses_ssl(self) -> bool:
         """Whether connections use TLS."""
         return self.security_protocol.endswith("SSL")
-
-    def admin(self) -> "ClusterAdmin":
-        """Return a client of the admin API, to be used in a `with` statement."""
-        from offsetlake.log.cluster.admin import ClusterAdmin  # noqa: PLC0415 - kafka-python takes 10 MB and 0.1 s
-
-        return ClusterAdmin(self)
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """Return the TLS context; None without TLS.

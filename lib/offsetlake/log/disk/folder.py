@@ -4,7 +4,6 @@ Slices are limited by byte positions, because the offsets in a damaged batch may
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from pathlib import Path
@@ -25,6 +24,7 @@ from offsetlake.kafka.batches.reader import CorruptRegion
 from offsetlake.log.disk.absent import absent_partitions, check_topic_ids, is_written
 from offsetlake.log.disk.completeness import Missing, log_start, missing_records, missing_segments, read_checkpoints
 from offsetlake.log.disk.lacking import read_lacking
+from offsetlake.log.disk.segment_bytes import end_of, map_segment, readable
 from offsetlake.log.disk.segments import (
     SWAP,
     Segment,
@@ -70,7 +70,7 @@ def describe(folder: Path) -> LogExtent:
         if not segments:
             missing += missing_segments(checkpoints, log_partition)
             continue
-        end, torn = end_of(segments[-1])
+        end, torn = end_of(segments[-1].path, segments[-1].base_offset)
         start = max(segments[0].base_offset, log_start(checkpoints, log_partition) or 0)
         ranges[log_partition] = OffsetRange(min(start, end), end)
         missing += missing_records(checkpoints, log_partition, files, ranges[log_partition])
@@ -125,48 +125,14 @@ def _cluster_id(folder: Path) -> str | None:
     return next((value.strip() for name, _, value in lines if name.strip() == "cluster.id"), None)
 
 
-@contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """Raise LogUnavailable if a file of the log cannot be read in the block."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise LogUnavailable(
-            f"{path} was deleted while the log was read: a running broker deletes segments. "
-            "Read a copy of the folder, or the live topic with --bootstrap."
-        ) from error
-    except OSError as error:
-        raise LogUnavailable(f"{path} cannot be read: {error.strerror}.") from error
-
-
-def map_segment(path: Path) -> Bytes:
-    """Return the bytes of a segment, which are mapped into memory; raise LogUnavailable if it cannot be read."""
-    with readable(path):
-        return np.asarray(np.memmap(path, np.uint8, "r")) if path.stat().st_size else np.frombuffer(b"", np.uint8)
-
-
 def ends_of(folder: Path, topic: str, partitions: int) -> dict[int, int]:
     """Return the offset after the last valid batch of each partition of a topic; 0 without a segment."""
     ends = {}
     for partition in range(partitions):
         path = folder / str(LogPartition(topic, partition))
         segments = segments_of(path) if path.exists() else []
-        ends[partition] = end_of(segments[-1])[0] if segments else 0
+        ends[partition] = end_of(segments[-1].path, segments[-1].base_offset)[0] if segments else 0
     return ends
-
-
-def end_of(segment: Segment) -> tuple[int, int]:
-    """Return the offset after the last valid batch of a partition's last segment, and the number of bytes after it.
-
-    A last batch with a wrong checksum is indistinguishable from one that is still being written.
-    """
-    buffer = map_segment(segment.path)
-    positions = batches_of_segment(buffer, segment.base_offset)
-    if not len(positions):
-        return segment.base_offset, len(buffer)
-    position = int(positions[-1])
-    end = int(kernels.spans(buffer, positions[-1:])[1, 0]) + 1
-    return end, len(buffer) - position - int(kernels.batch_size(buffer, position))
 
 
 def slices(folder: Path, log_partition: LogPartition, offsets: OffsetRange) -> list[FolderSlice]:

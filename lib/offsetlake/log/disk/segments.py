@@ -148,9 +148,9 @@ def _base_offset(segment: Segment) -> int:
 
 
 def _end(segment: Segment) -> int:
-    from offsetlake.log.disk.folder import end_of  # noqa: PLC0415 - it loads compiled code, which only a swap needs
+    from offsetlake.log.disk.segment_bytes import end_of  # noqa: PLC0415 - it loads compiled code, which only a swap needs
 
-    return end_of(segment)[0]
+    return end_of(segment.path, segment.base_offset)[0]
 
 
 def entries(folder: Path) -> list[Path]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from offsetlake.kafka.batches import kernels
 from offsetlake.kafka.batches.framing import batches_of_segment
 from offsetlake.kafka.batches.kernels import Bytes, Ints
-from offsetlake.log.disk.folder import map_segment, readable
+from offsetlake.log.disk.segment_bytes import map_segment, readable
 from offsetlake.log.disk.segments import Segment, segments_of
 from offsetlake.log.tails import Tail, TailQuery, leader_epoch, tail_of
 

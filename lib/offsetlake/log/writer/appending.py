@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from offsetlake.log.disk.folder import end_of
+from offsetlake.log.disk.segment_bytes import end_of
 from offsetlake.log.writer.appender import Appender
 from offsetlake.log.writer.ownership import owned, refuse_cluster_folder
 from offsetlake.log.writer.recovery import recover
@@ -21,7 +21,7 @@ def appending(folder: Path, owner: str) -> Iterator[Appender]:
     refuse_cluster_folder(folder)
     with owned(folder, owner):
         recover(folder)
-        appender = Appender(folder, lambda segment: end_of(segment)[0])
+        appender = Appender(folder, lambda segment: end_of(segment.path, segment.base_offset)[0])
         try:
             yield appender
         finally:

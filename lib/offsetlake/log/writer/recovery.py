@@ -9,7 +9,7 @@ from pathlib import Path
 import google_crc32c
 
 from offsetlake.errors import LogUnavailable
-from offsetlake.log.disk.folder import end_of
+from offsetlake.log.disk.segment_bytes import end_of
 from offsetlake.log.disk.segments import partition_folders, segment_files, segments_of
 from offsetlake.log.positions import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC, LogPartition
 from offsetlake.log.writer import journal
@@ -132,7 +132,7 @@ def _truncate_torn(folder: Path) -> dict[LogPartition, int]:
     torn_bytes = {}
     for partition, path in partition_folders(folder, *_WRITTEN_TOPICS).items():
         segments = segments_of(path)
-        end, torn = end_of(segments[-1]) if segments else (0, 0)
+        end, torn = end_of(segments[-1].path, segments[-1].base_offset) if segments else (0, 0)
         if torn:
             segment = segments[-1].path
             with disk_errors(path):

@@ -14,6 +14,8 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import list_state_files
 from offsetlake.pipeline.compact.division import divide
 from offsetlake.pipeline.compact.moved import remove_former_places
+from offsetlake.pipeline.compact.rebuild import COMPACT, is_written, rebuild
+from offsetlake.pipeline.compact.rebuild import JOB as REBUILD
 from offsetlake.pipeline.compact.task import Compaction, compact_item
 from offsetlake.pipeline.ingest.job import JOB as INGEST
 from offsetlake.pipeline.parallel import distribute
@@ -24,9 +26,7 @@ from offsetlake.util.amounts import counted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JOB = "compact"
-
-"""The history tables that determine the state tables."""
+JOB = COMPACT
 
 
 def compact(
@@ -89,8 +89,6 @@ def _fill(spark: Callable[[], "SparkSession | None"], lake: Lake, say: Callable[
 
 def _fill_unresolved(spark: Callable[[], "SparkSession | None"], lake: Lake, say: Callable[[str], None]) -> bool:
     """Rebuild what quarantined records make unknown, if an upgrade of the lake added it; return if there is any."""
-    from offsetlake.pipeline.compact.rebuild import rebuild  # noqa: PLC0415 - that module imports this one
-
     last = runs.last_run(lake, JOB)
     if last is None or "unresolved_records" in last.counts or not active_files(lake, "quarantine"):
         return False
@@ -102,11 +100,6 @@ def _has_share_state(history: History, partition: int) -> bool:
     """Return whether a share partition of a log partition has a state."""
     columns = [*SHARE_PARTITION, "log_partition", "log_offset", "kind"]
     return bool(kept_share_state(history.rows("share_state_records", [partition], columns=columns)).num_rows)
-
-
-def is_written(lake: Lake, table: str) -> bool:
-    """Return whether a compaction or a rebuild has written to a state table."""
-    return committed(lake, table, JOB, 1) or committed(lake, table, "rebuild", 1)
 
 
 def _plan(lake: Lake, through_run: int | None) -> plans.CompactPlan:
@@ -155,7 +148,7 @@ def _finish(lake: Lake, plan: plans.CompactPlan, *, counted: bool) -> runs.Repor
 def _former_counts(lake: Lake) -> dict[str, int]:
     """Return the numbers of rows of the state tables as the last run that wrote them left them."""
     counts = dict.fromkeys(STATE, 0)
-    written = [run for job in (JOB, "rebuild") if (run := runs.last_run(lake, job))]
+    written = [run for job in (JOB, REBUILD) if (run := runs.last_run(lake, job))]
     for run in sorted(written, key=lambda run: run.run_id):
         counts |= run.counts
     return counts

@@ -17,8 +17,6 @@ from offsetlake.lake.foreign.remake import replace_table, take_features_away
 from offsetlake.lake.history.history_files import History
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.compact.division import divide
-from offsetlake.pipeline.compact.job import JOB as COMPACT
-from offsetlake.pipeline.compact.job import is_written
 from offsetlake.pipeline.compact.moved import remove_former_places
 from offsetlake.pipeline.compact.task import Compaction, compact_item
 from offsetlake.pipeline.parallel import concurrent_tasks, distribute
@@ -27,7 +25,7 @@ from offsetlake.util.amounts import counted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JOB = "rebuild"
+JOB, COMPACT = "rebuild", "compact"
 
 Part = tuple[int, tuple[int, ...] | None]
 """What a table is rebuilt from: the newest ingest run, and the log partitions; None for all."""
@@ -76,6 +74,11 @@ def rebuild(
             notes=mended, tables=(*tables,), log_partition=log_partition, versions=lake.versions(*tables)
         )
         return _run(spark, lake, runs.begin(lake, JOB, plan), say)
+
+
+def is_written(lake: Lake, table: str) -> bool:
+    """Return whether a compaction or a rebuild has written to a state table."""
+    return any(committed(lake, table, job, 1) for job in (COMPACT, JOB))
 
 
 def _run(

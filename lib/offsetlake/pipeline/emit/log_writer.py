@@ -19,6 +19,7 @@ from offsetlake.kafka.commits.key_columns import offset_keys
 from offsetlake.kafka.records.group_tombstones import group_tombstone_keys
 from offsetlake.kafka.uuid import ZERO_UUID, uuid_bytes
 from offsetlake.log.address import LogAddress
+from offsetlake.log.cluster.admin_client import cluster_admin
 from offsetlake.log.cluster.share_admin import ShareGroupAdmin
 from offsetlake.log.writer.appending import appending
 from offsetlake.log.writer.os_users import process_principal
@@ -70,7 +71,7 @@ def open_writer(log: LogAddress, owner: str) -> Iterator[Writer]:
     if log.connection is not None:
         from offsetlake.pipeline.emit.cluster_writer import ClusterWriter  # noqa: PLC0415 - kafka-python takes 10 MB
 
-        with log.connection.admin() as admin, ShareGroupAdmin(log.connection) as share_offsets:
+        with cluster_admin(log.connection) as admin, ShareGroupAdmin(log.connection) as share_offsets:
             yield ClusterWriter(admin, ShareGroupWriter(admin, share_offsets), log)
     elif log.folder is not None:
         with served(log.folder) as job_socket:

@@ -25,6 +25,7 @@ from offsetlake.lake.history.history_files import file_dataset, history_files
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import first_timestamps, newest_asked, rows_until
 from offsetlake.lake.state_files import share_topics, stored_topics, subscribed_topics, topics_of_share_record
+from offsetlake.log.cluster.admin_client import cluster_admin
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.writer.served_log import served
 from offsetlake.rules.groups import subscriptions
@@ -78,7 +79,7 @@ def ask(connection: KafkaConnection, topics: Collection[str]) -> RequestedEnds:
     if not topics:
         return RequestedEnds([], [])
     try:
-        with connection.admin() as admin:
+        with cluster_admin(connection) as admin:
             known = admin.topics(topics)
             wanted = [(name, number) for name, topic in known.items() for number in topic.partitions]
             timestamp, ends = now_ms(), admin.log_ends(wanted)

@@ -17,6 +17,7 @@ from offsetlake.cli.output import write_note
 from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
+from offsetlake.log.cluster.admin_client import cluster_admin
 from offsetlake.pipeline.changes.alterations import Strategy
 from offsetlake.pipeline.changes.take_over import plan_import
 from offsetlake.pipeline.snapshot_files import offsets_of_file
@@ -79,7 +80,7 @@ def import_(
 
     def plan(lake: Lake) -> pa.Table:
         connection = context.log.connection
-        with nullcontext() if connection is None else connection.admin() as admin:
+        with nullcontext() if connection is None else cluster_admin(connection) as admin:
             return plan_import(lake, rows, Strategy("import", evidence), admin, now)
 
     change_offsets(context, "import", "alterations", plan, ALTERATIONS_SHOWN, execute=execute)

@@ -16,6 +16,7 @@ from offsetlake.cli.commands.options import CHANGES, FORMAT, LAKE_AND_LOG, TIMES
 from offsetlake.cli.output import write_note
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
+from offsetlake.log.cluster.admin_client import cluster_admin
 from offsetlake.pipeline.changes.reset import Reset, compute_of, time_before, time_to_reset_to
 from offsetlake.pipeline.changes.reset import reset as plan_reset
 from offsetlake.pipeline.changes.share_groups import reset_share_group
@@ -142,7 +143,7 @@ def reset(
 
     def plan(lake: Lake) -> pa.Table:
         connection = context.log.connection
-        with nullcontext() if connection is None else connection.admin() as admin:
+        with nullcontext() if connection is None else cluster_admin(connection) as admin:
             return (reset_share_group if share else plan_reset)(lake, request, admin, now)
 
     if export:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from offsetlake.kafka.batches.reader import Records, read_batches
 from offsetlake.log.cluster import topic as topics
+from offsetlake.log.cluster.admin_client import cluster_admin
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.positions import LogPartition, OffsetRange
 from offsetlake.rules.record_match import Copied, first_not_before
@@ -65,7 +66,7 @@ def search_records(
         LogUnavailable: A cluster cannot be read.
     """
     found: dict[int, FoundOffset] = {}
-    with source.admin() as at_source, target.admin() as at_target:
+    with cluster_admin(source) as at_source, cluster_admin(target) as at_target:
         for first in range(0, len(wanted), MAX_AT_ONCE):
             portion = wanted[first : first + MAX_AT_ONCE]
             offsets = _search(source, target, at_source, at_target, portion)

@@ -12,6 +12,7 @@ from offsetlake.errors import BadRequest
 from offsetlake.kafka.mirror import checkpoint_key, sync_key
 from offsetlake.lake.lake import Lake
 from offsetlake.log.cluster import topic as topics
+from offsetlake.log.cluster.admin_client import cluster_admin
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.pipeline.changes import targets
 from offsetlake.pipeline.changes.alterations import OFFSET, Strategy, plan_alterations
@@ -153,7 +154,7 @@ def plan_translation(lake: Lake, request: Translation, now: int) -> pa.Table:
 def _log_ends(target: KafkaConnection, names: Sequence[str | None], partitions: Sequence[int]) -> tuple[Ints, Ints]:
     """Return the log start and end offsets of partitions of the target; NONE if they do not exist."""
     keys = [(name or "", partition) for name, partition in zip(names, partitions, strict=True)]
-    with target.admin() as admin:
+    with cluster_admin(target) as admin:
         known = admin.log_ends(key for key in keys if key[0])
     starts, ends = np.array([known.get(key, (NONE, NONE)) for key in keys], np.int64).T
     return starts, ends
