@@ -313,10 +313,12 @@ def test_results_from_portions_of_a_copy_of_the_records_are_those_of_the_table(
     monkeypatch.setattr(numbers, "MAX_PORTION_RECORDS", 1)
     scope = find_scope(lake, None, None)
     busiest = numbers.busiest_groups(scope)
-    whole = numbers.BusiestGroups(busiest.groups, lake.delta_table("offset_commits"), [busiest.names])
+    whole = numbers.BusiestGroups(
+        busiest.groups, {"offset_commits": lake.delta_table("offset_commits")}, [busiest.names]
+    )
     assert busiest.names == ["chatty", "steady"][:max_groups]
     assert busiest.portions == [[name] for name in busiest.names]
-    is_copy = Path(busiest.commits.table_uri) != Path(whole.commits.table_uri)
+    is_copy = Path(busiest.tables["offset_commits"].table_uri) != Path(whole.tables["offset_commits"].table_uri)
     assert is_copy == (max_groups == 1)
     assert numbers.over_time(scope, busiest) == numbers.over_time(scope, whole)
     assert numbers.worst_committers(scope, busiest) == numbers.worst_committers(scope, whole)

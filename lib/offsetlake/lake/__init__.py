@@ -1,5 +1,4 @@
 """The Delta tables of a lake, and where it is: definitions, migrations, reads and writes.
 
-Other packages access tables through this one. The only other import of delta-rs is the type of a table in
-`offsetlake.report.numbers`.
+Other packages access tables through this one, the only one that imports delta-rs.
 """

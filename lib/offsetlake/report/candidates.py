@@ -9,7 +9,7 @@ from offsetlake.report.scope import Scope
 def with_possible_resets(scope: Scope, busiest: BusiestGroups) -> BusiestGroups:
     """Return the groups in which the view `changes` can find a reset: by a run of offsetlake, or without members."""
     names = ("offset_commits", "alterations", "empty_periods")
-    found = scope.lake.engine(names, {}, replacements={"offset_commits": busiest.commits}).query(
+    found = scope.lake.engine(names, {}, replacements=busiest.tables).query(
         """
         SELECT offset_commits.group_id FROM offset_commits JOIN alterations
           ON alterations.log_partition = offset_commits.log_partition

@@ -6,10 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from offsetlake.lake.sql.answers import PartedAnswer
-from offsetlake.lake.sql.engine import SMALL, Engine, quoted
+from offsetlake.lake.sql.engine import SMALL, Engine, Tables, quoted
 from offsetlake.lake.sql.views import views
 from offsetlake.queries import questions
 from offsetlake.report.scope import MAX_GROUPS, Scope
@@ -31,12 +30,12 @@ class BusiestGroups:
 
     Attributes:
         groups: The result of `growth_by_group`, the busiest group first.
-        commits: A temporary copy of their rows of `offset_commits` and of all commits in parts, or the table itself.
+        tables: `offset_commits`: a temporary copy of their rows and of all commits in parts, or the table itself.
         portions: Their names, divided so that a portion has at most MAX_PORTION_RECORDS rows or is a single group.
     """
 
     groups: pa.Table
-    commits: DeltaTable
+    tables: Tables
     portions: Sequence[Sequence[str]]
 
     @property
@@ -47,7 +46,7 @@ class BusiestGroups:
 
     def query(self, scope: Scope, view: str, sql: str) -> pa.Table:
         """Return the rows, which are few, of a query over a view of the copied records."""
-        engine = scope.lake.engine([view], {}, settings=SMALL, replacements={"offset_commits": self.commits})
+        engine = scope.lake.engine([view], {}, settings=SMALL, replacements=self.tables)
         return engine.query(sql)
 
     def by_portion(self, scope: Scope, view: str, order: str, select: Callable[[str], str]) -> pa.Table:
@@ -82,7 +81,7 @@ def busiest_groups(scope: Scope) -> BusiestGroups:
     counts = Engine({"commits": table}).query(
         f"SELECT group_id, count(*) AS records FROM commits WHERE {condition} GROUP BY group_id ORDER BY group_id"  # noqa: S608
     )
-    return BusiestGroups(groups, table, _portions(counts))
+    return BusiestGroups(groups, {"offset_commits": table}, _portions(counts))
 
 
 def _portions(counts: pa.Table) -> list[list[str]]:
