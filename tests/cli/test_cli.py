@@ -497,7 +497,7 @@ def test_maintain_refuses_other_logs_and_unfinished_runs(run: Run, real: str, cu
     assert (code, "belongs to a broker" in err) == (7, True)
     code, _, err = run("maintain", "--lake", real, "--log", str(FIXTURES / "real-log"))
     assert (code, "a lake contains one log" in err) == (4, True)
-    Lake.open(Path(real)).write_file("plan-compact.json", {"run_id": 9})
+    Lake.open(Path(real)).files.write("plan-compact.json", {"run_id": 9})
     code, _, err = run("maintain", "--lake", real)
     assert (code, "run `offsetlake compact` again first" in err) == (5, True)
 

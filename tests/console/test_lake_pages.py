@@ -82,9 +82,9 @@ def test_a_run_is_shown_as_unfinished_as_long_as_its_plan_exists(tmp_path: Path)
     lake = small_lake(tmp_path / "lake", runs=RUNS[:1])
     with served(tmp_path / "lake") as listening:
         assert [row[1] for row in shown(listening, "/runs").rows] == ["done"]
-        lake.write_file("plan-expire.json", {"run_id": 9, "started_at": 9_000})
+        lake.files.write("plan-expire.json", {"run_id": 9, "started_at": 9_000})
         assert [row[1] for row in shown(listening, "/runs").rows] == ["unfinished"]
-        lake.remove_file("plan-expire.json")
+        lake.files.remove("plan-expire.json")
         assert [row[1] for row in shown(listening, "/runs").rows] == ["done"]
 
 

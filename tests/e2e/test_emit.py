@@ -122,7 +122,7 @@ def test_plan_older_than_the_last_compaction_is_refused(judged: tuple[Lake, Path
     with pytest.raises(LakeUnusable, match="run `offsetlake expire` again before `offsetlake emit`"):
         send(lake, log)
     assert not outcomes(lake, "emitted")
-    assert lake.read_file("plan-emit.json") is None
+    assert lake.files.read("plan-emit.json") is None
     plan_expiry(InProcess(), lake)
     assert send(lake, log)["emitted"]
 

@@ -69,7 +69,7 @@ def test_ingest_killed_with_its_spark_processes_is_resumed(spark: SparkSession, 
     made = write_bulk_log(log, 300_000, groups=500, topics=20, partitions=10, log_partitions=5)
     _ingest_killed_at_first_file(log, lake)
     assert not rows(Lake.open(lake), "runs")
-    assert Lake.open(lake).read_file("plan-ingest.json") is not None
+    assert Lake.open(lake).files.read("plan-ingest.json") is not None
 
     cycle(spark, Lake.create(lake), log)
     cycle(spark, Lake.create(tmp_path / "never killed"), log)

@@ -108,9 +108,9 @@ def test_plan_of_an_older_version_has_no_log_ends(
         patch.setattr(ingest, "_finish", _cut_short)
         with pytest.raises(InterruptedError):
             cycle(InProcess(), lake, log)
-    plan = lake.read_file("plan-ingest.json") or {}
+    plan = lake.files.read("plan-ingest.json") or {}
     del plan["log_ends"]
-    lake.write_file("plan-ingest.json", plan)
+    lake.files.write("plan-ingest.json", plan)
     assert cycle(InProcess(), lake, log)[0].outcome == "done"
 
 

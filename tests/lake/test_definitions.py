@@ -40,7 +40,8 @@ def _newer(table: str) -> TableDefinition:
 def newer(monkeypatch: pytest.MonkeyPatch) -> Any:
     def switch() -> None:
         monkeypatch.setattr(creation, "definition", _newer)
-        monkeypatch.setattr(lake_module, "LAKE_VERSION", LAKE_VERSION + 1)
+        for module in (lake_module, creation):
+            monkeypatch.setattr(module, "LAKE_VERSION", LAKE_VERSION + 1)
 
     return switch
 

@@ -63,7 +63,7 @@ def two_log_partitions(lake: Lake) -> list[int]:
 
 def test_each_commit_is_read_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     assert verify(lake) == []
-    assert lake.read_file("verified.json") == lake.versions()
+    assert lake.files.read("verified.json") == lake.versions()
     read: list[int] = []
     real = commits._read
     monkeypatch.setattr(

@@ -93,15 +93,15 @@ def test_two_programs_can_create_a_lake_concurrently(folder: Path) -> None:
 
 def test_file_is_replaced_atomically(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = Lake.create(folder)
-    lake.write_file("plan-ingest.json", {"run_id": 1})
+    lake.files.write("plan-ingest.json", {"run_id": 1})
 
     def full(_handle: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        lake.write_file("plan-ingest.json", {"run_id": 2})
-    assert lake.read_file("plan-ingest.json") == {"run_id": 1}
+        lake.files.write("plan-ingest.json", {"run_id": 2})
+    assert lake.files.read("plan-ingest.json") == {"run_id": 1}
 
 
 def test_full_disk_is_reported_and_loses_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

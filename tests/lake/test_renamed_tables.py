@@ -17,6 +17,7 @@ from offsetlake.lake.foreign.guard import open_verified, refuse_changed, writing
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.location import folder as folder_module
 from offsetlake.lake.scratch import scratch
+from offsetlake.lake.small_files import SmallFiles
 from offsetlake.pipeline.checks.expectations import evidence, pinned, read_suites
 from offsetlake.queries import questions
 from offsetlake.queries.run_changes import list_runs
@@ -125,7 +126,7 @@ def _interrupted(function: Callable[..., Any], *, after: bool) -> Callable[..., 
         (folder_module, "to_disk"),
         (definitions.DeltaTable, "metadata"),
         (definitions, "add_checks"),
-        (Lake, "write_file"),
+        (SmallFiles, "write"),
     ],
 )
 def test_upgrade_that_is_killed_is_finished_by_the_next(

@@ -50,13 +50,13 @@ def test_plan_that_was_written_is_read_again(lake: Lake, job: str, plan: plans.P
 
 
 def test_unknown_fields_of_a_newer_program_are_ignored(lake: Lake) -> None:
-    lake.write_file("plan-emit.json", {"run_id": 4, "started_at": 1, "notes": ["n"], "colour": "green"})
+    lake.files.write("plan-emit.json", {"run_id": 4, "started_at": 1, "notes": ["n"], "colour": "green"})
     assert runs.unfinished_plan(lake, "emit", plans.Plan) == plans.Plan(run_id=4, started_at=1, notes=("n",))
 
 
 @pytest.mark.parametrize("content", [{"run_id": 4, "notes": []}, {"run_id": 4, "policy": {}}, {"policy": 1}])
 def test_incomplete_plan_is_refused_with_its_file(lake: Lake, content: dict[str, object]) -> None:
-    lake.write_file("plan-expire.json", content)
+    lake.files.write("plan-expire.json", content)
     with pytest.raises(LakeUnusable, match=r"plan-expire.json is not a plan of expire .*remove it"):
         runs.unfinished_plan(lake, "expire", ExpirePlan)
 

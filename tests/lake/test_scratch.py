@@ -24,13 +24,13 @@ def files(folder: Path) -> Files:
 
 
 def test_writes_to_the_copy_do_not_reach_the_lake(lake: Lake, tmp_path: Path) -> None:
-    lake.write_file("plan-ingest.json", {"run_id": 2})
+    lake.files.write("plan-ingest.json", {"run_id": 2})
     before = files(lake.location.path)
     with lake.lock("a job"), scratch(lake) as copy:
         small_lake(copy.location.path, offset_commits=[commit(2, 6)])
-        assert copy.read_file("plan-ingest.json") == {"run_id": 2}
-        copy.write_file("plan-ingest.json", {"run_id": 3})
-        copy.remove_file("plan-ingest.json")
+        assert copy.files.read("plan-ingest.json") == {"run_id": 2}
+        copy.files.write("plan-ingest.json", {"run_id": 3})
+        copy.files.remove("plan-ingest.json")
         with copy.lock("another job"):
             assert (copy.count("offset_commits"), lake.count("offset_commits")) == (2, 1)
     lock = lake.location.path / "lock"
@@ -44,13 +44,13 @@ def test_older_lake_is_upgraded_only_in_the_copy(lake: Lake) -> None:
     (lake.location.path / "offsetlake.json").write_text('{"version": 1}')
     before = files(lake.location.path)
     with scratch(lake) as copy:
-        assert copy.read_file("offsetlake.json") == {"version": LAKE_VERSION}
+        assert copy.files.read("offsetlake.json") == {"version": LAKE_VERSION}
     assert files(lake.location.path) == before
 
 
 def test_copy_is_a_consistent_state(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job commits to a table that is linked already, and takes its plan away."""
-    lake.write_file("plan-ingest.json", {"run_id": 2})
+    lake.files.write("plan-ingest.json", {"run_id": 2})
     taken, state = 0, linked_copy._state
 
     def committing(of: Path) -> object:
@@ -59,14 +59,14 @@ def test_copy_is_a_consistent_state(lake: Lake, monkeypatch: pytest.MonkeyPatch)
         if taken == 2:
             small_lake(lake.location.path, offset_commits=[commit(2, 6)])
         if taken == 4:
-            lake.remove_file("plan-ingest.json")
+            lake.files.remove("plan-ingest.json")
         return state(of)
 
     monkeypatch.setattr(linked_copy, "_state", committing)
     with scratch(lake) as copy:
         assert taken == 6
         assert copy.count("offset_commits") == 2
-        assert copy.read_file("plan-ingest.json") is None
+        assert copy.files.read("plan-ingest.json") is None
 
 
 def test_errors_name_the_lake_instead_of_the_copy(lake: Lake) -> None:

@@ -291,7 +291,7 @@ def test_next_cycle_continues_from_a_cut_lake(lake: Lake, read_in_two_runs: Path
     more = random_log(random.Random(31), 600, groups=8, log_partitions=2, commit_ids=(7,))
     more.write(log)
     for each in (whole, lake):
-        each.write_file("verified.json", {})
+        each.files.write("verified.json", {})
         cycle(InProcess(), each, log)
     assert {table: state(lake)[table] for table in STATE} == {table: state(whole)[table] for table in STATE}
     assert violations(lake) == violations(whole)

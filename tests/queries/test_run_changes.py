@@ -174,7 +174,7 @@ def test_runs_lists_the_runs_newest_first(run: Run, tmp_path: Path) -> None:
     for _ in range(2):
         run("run", "--log", "log", "--now", "2000-01-01")
     lake = Lake.open(tmp_path / "lake")
-    lake.write_file("plan-compact.json", {"run_id": 9, "started_at": 1_700_000_000_000, "notes": []})
+    lake.files.write("plan-compact.json", {"run_id": 9, "started_at": 1_700_000_000_000, "notes": []})
     listed = [json.loads(line) for line in run("runs", "--format", "json")[1].splitlines()]
     assert [row["run_id"] for row in listed] == [9, 6, 5, 4, 3, 2, 1]
     assert (listed[0]["job"], listed[0]["outcome"], listed[0]["finished_at"]) == ("compact", "unfinished", None)

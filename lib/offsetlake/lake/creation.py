@@ -1,14 +1,39 @@
-"""Creates the tables of a lake, or upgrades those that an older program made. Everything here is idempotent."""
+"""The version of a lake; creates its tables, or upgrades those that an older program made, which is idempotent."""
+
+import json
 
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from offsetlake.errors import LakeUnusable
-from offsetlake.lake.definitions import FORMER_NAMES, TABLES, create_table, definition, upgrade_table
+from offsetlake.lake.definitions import FORMER_NAMES, LAKE_VERSION, TABLES, create_table, definition, upgrade_table
 from offsetlake.lake.location.location import LOCK, Location
 from offsetlake.lake.log_entries import entries, entry_name, newest_version, sealed, segment_fault
+from offsetlake.lake.small_files import VERIFIED
 
+MARKER = "offsetlake.json"
+_MARKER_LOST = (
+    "check that this is a lake; if it is, restore the file from a copy of the lake, or, if no newer offsetlake has "
+    f'written to the lake, write {{"version": {LAKE_VERSION}}} to it'
+)
 _ATTEMPTS = 3
+
+
+def stored_version(location: Location) -> int:
+    """Return the version of the lake at a location, 0 if there is none; raise LakeUnusable for one that is newer."""
+    try:
+        content = location.read(MARKER)
+        version = int(json.loads(content)["version"]) if content is not None else 0
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise LakeUnusable(f"cannot read {location}/{MARKER} ({error}): {_MARKER_LOST}") from error
+    if version <= 0 and VERIFIED in location.names():
+        raise LakeUnusable(f"{location}/{MARKER} of the lake is missing: {_MARKER_LOST}")
+    if version > LAKE_VERSION:
+        raise LakeUnusable(
+            f"the lake {location} is at version {version}, written by a newer offsetlake; "
+            f"this version supports lakes up to version {LAKE_VERSION}: upgrade offsetlake"
+        )
+    return version
 
 
 def refuse_other_content(location: Location) -> None:

@@ -1,10 +1,9 @@
 """A lake: a location with Delta tables, its version, and the lock that only one writing job holds at a time."""
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
@@ -15,12 +14,13 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from offsetlake.errors import LakeUnusable
 from offsetlake.lake import damage
 from offsetlake.lake.commits import ours
-from offsetlake.lake.creation import make_tables, refuse_other_content
+from offsetlake.lake.creation import MARKER, make_tables, refuse_other_content, stored_version
 from offsetlake.lake.definitions import FORMER_NAMES, LAKE_VERSION, TABLES
 from offsetlake.lake.location.locate import LakeLocation, locate
 from offsetlake.lake.location.location import Lease, Location
 from offsetlake.lake.log_entries import DeltaLog, newest_version, segment_fault
 from offsetlake.lake.open_tables import OpenTables
+from offsetlake.lake.small_files import SmallFiles
 from offsetlake.lake.sql.engine import Engine
 from offsetlake.lake.sql.views import named_in, needed
 from offsetlake.util.temporary_folders import temporary_folder
@@ -28,19 +28,6 @@ from offsetlake.util.temporary_folders import temporary_folder
 if TYPE_CHECKING:
     from offsetlake.lake.kept_tables import PinnedTables
 
-_MARKER = "offsetlake.json"
-_MARKER_LOST = (
-    "check that this is a lake; if it is, restore the file from a copy of the lake, or, if no newer offsetlake has "
-    f'written to the lake, write {{"version": {LAKE_VERSION}}} to it'
-)
-VERIFIED = "verified.json"
-_FILES_LOST = {
-    VERIFIED: "remove it, and the next command examines all commits of other programs again",
-    "gates.json": "remove it, and run `offsetlake check --full`, because it names the history that had failed a check",
-    "rejections.json": "restore it from a copy of the lake, or remove it: rejected tombstones are then planned again",
-    "dismissals.json": "restore it from a copy of the lake, or remove it: reviews then list again what was rejected",
-}
-"""What to do if a file is damaged, by its name."""
 _in_use: WeakValueDictionary[int, "Lake"] = WeakValueDictionary()
 _numbers = count()
 
@@ -59,12 +46,11 @@ class Lake:
 
     def __init__(self, location: LakeLocation) -> None:
         self.location = locate(location).absolute()
+        self.files = SmallFiles(self.location)
         self.pinned: PinnedTables | None = None
         self._version = 0
         self._lease: Lease | None = None
         self._tables: OpenTables | None = None
-        self._names: set[str] | None = None
-        self._contents: dict[str, dict[str, Any] | None] = {}
         _in_use[next(_numbers)] = self
 
     def __reduce__(self) -> tuple[type["Lake"], tuple[Location]]:
@@ -99,20 +85,8 @@ class Lake:
         """Return the version of the lake, 0 if there is no lake yet; raises LakeUnusable."""
         if (self._lease or self.pinned) and self._version:
             return self._version
-        try:
-            content = self.location.read(_MARKER)
-            version = int(json.loads(content)["version"]) if content is not None else 0
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise LakeUnusable(f"cannot read {self.location}/{_MARKER} ({error}): {_MARKER_LOST}") from error
-        if version <= 0 and VERIFIED in self.location.names():
-            raise LakeUnusable(f"{self.location}/{_MARKER} of the lake is missing: {_MARKER_LOST}")
-        if version > LAKE_VERSION:
-            raise LakeUnusable(
-                f"the lake {self.location} is at version {version}, written by a newer offsetlake; "
-                f"this version supports lakes up to version {LAKE_VERSION}: upgrade offsetlake"
-            )
-        self._version = version
-        return version
+        self._version = stored_version(self.location)
+        return self._version
 
     def _upgrade(self) -> None:
         self.location.prepare()
@@ -121,7 +95,7 @@ class Lake:
             if version == 0:
                 refuse_other_content(self.location)
             make_tables(self.location, version)
-            self.write_file(_MARKER, {"version": LAKE_VERSION})
+            self.files.write(MARKER, {"version": LAKE_VERSION})
 
     def table_location(self, table: str) -> Location:
         """Return the location of a table; in a lake that is not upgraded yet it may have the table's former name."""
@@ -295,14 +269,16 @@ class Lake:
             yield
             return
         with self.location.lock(job, waiting) as lease, self._copies_of_logs(lease) as tables:
-            self._lease, self._tables, self._names = lease, tables, {*self.location.names()}
+            self._lease, self._tables = lease, tables
+            self.files.lock(lease)
             try:
                 if lease.taken_over:
                     self._fence()
                     lease.fenced = True
                 yield
             finally:
-                self._lease, self._tables, self._names, self._contents, self._version = None, None, None, {}, 0
+                self._lease, self._tables, self._version = None, None, 0
+                self.files.unlock()
 
     @property
     def locked(self) -> bool:
@@ -313,47 +289,3 @@ class Lake:
         for table in self.tables():
             with self.open_tables() as tables:
                 tables.commit(table, [], self.properties("fence", self.without_rows(table).version() + 1))
-
-    def write_file(self, name: str, content: dict[str, Any]) -> None:
-        """Replace a small JSON file of the lake; a kill leaves the old or the new file, never a partial one."""
-        if self._lease:
-            self._lease.check()
-        written = json.dumps(content)
-        self.location.replace(name, written.encode())
-        if self._names is not None:
-            self._names.add(name)
-            self._contents[name] = json.loads(written)
-
-    def read_file(self, name: str) -> dict[str, Any] | None:
-        """Return what `write_file` wrote, or None if there is no such file."""
-        if self._names is None:
-            return self._read_file(name)
-        if name not in self._contents:
-            self._contents[name] = self._read_file(name) if name in self._names else None
-        return self._contents[name]
-
-    def _read_file(self, name: str) -> dict[str, Any] | None:
-        content = self.location.read(name)
-        if content is None:
-            return None
-        try:
-            read = json.loads(content)
-        except ValueError as error:
-            raise self.damaged_file(name, error) from error
-        if not isinstance(read, dict):
-            raise self.damaged_file(name, "it contains no JSON object")
-        return read
-
-    def damaged_file(self, name: str, why: object) -> LakeUnusable:
-        """Return the error about a file of the lake whose content is not what `write_file` wrote."""
-        remedy = _FILES_LOST.get(name, "restore it from a copy of the lake")
-        return LakeUnusable(f"{self.location}/{name} is damaged ({why}): {remedy}")
-
-    def remove_file(self, name: str) -> None:
-        """Remove a file that `write_file` wrote, if there is one."""
-        if self._names is None:
-            self.location.remove(name)
-        elif name in self._names:
-            self.location.remove(name)
-            self._names.remove(name)
-            self._contents.pop(name, None)

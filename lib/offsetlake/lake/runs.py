@@ -277,7 +277,7 @@ def ingested_log_offsets(lake: Lake, topic: str, from_run: int, through_run: int
 def unfinished_plan(lake: Lake, job: str, kind: type[SomePlan]) -> SomePlan | None:
     """Return the plan of an interrupted run of this job, or None; raises LakeUnusable if the file is no such plan."""
     try:
-        stored = lake.read_file(_plan_file(job))
+        stored = lake.files.read(_plan_file(job))
         plan = None if stored is None else kind.from_json(stored)
         if plan is None:
             return None
@@ -324,7 +324,7 @@ def begin(lake: Lake, job: str, plan: SomePlan, *, idle: bool = False) -> SomePl
     numbered = replace(plan, run_id=max([0, *others, *finished]) + 1, started_at=now_ms())
     if not idle:
         with lake.location.errors():
-            lake.write_file(_plan_file(job), numbered.to_json())
+            lake.files.write(_plan_file(job), numbered.to_json())
     return numbered
 
 
@@ -361,7 +361,7 @@ def finish(
     others = lake.versions(*(table for table in lake.tables() if table != "runs"))
     commit(lake, "runs", [FileChanges(file.close())], job, plan.run_id, versions=others)
     with lake.location.errors():
-        lake.remove_file(_plan_file(job))
+        lake.files.remove(_plan_file(job))
     return replace(report, versions=lake.versions())
 
 

@@ -67,11 +67,11 @@ SUBJECTS: Mapping[str, Subject] = {
 
 def dismissed(lake: Lake, subject: str | None = None) -> pa.Table:
     """Return the rejected rows, of a subject if named: `subject`, `group_id`, `key` (values as JSON), `requester`."""
-    stored: dict[str, list[Any]] = lake.read_file(_FILE) or {}
+    stored: dict[str, list[Any]] = lake.files.read(_FILE) or {}
     try:
         rows = pa.table({field.name: pa.array(stored.get(field.name, []), field.type) for field in DISMISSED})
     except (pa.ArrowException, TypeError) as error:
-        raise lake.damaged_file(_FILE, error) from error
+        raise lake.files.damaged(_FILE, error) from error
     return rows if subject is None else rows.filter(pc.equal(rows["subject"], subject))
 
 
@@ -139,7 +139,7 @@ def _record(lake: Lake, rows: list[dict[str, Any]], changed: int) -> pa.Table:
     plan = runs.begin(lake, JOB, plans.Plan())
     table = pa.Table.from_pylist(rows, schema=DISMISSED)
     with lake.location.errors():
-        lake.write_file(_FILE, table.to_pydict())
+        lake.files.write(_FILE, table.to_pydict())
     runs.finish(lake, JOB, plan, outcome="done", counts={"rows": changed})
     return table
 

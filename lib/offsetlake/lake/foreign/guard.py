@@ -15,10 +15,11 @@ from offsetlake.lake.definitions import STATE, current_name, definition
 from offsetlake.lake.files import renamed_columns
 from offsetlake.lake.foreign.layout import lay_out
 from offsetlake.lake.kept_tables import KeptTables, PinnedTables
-from offsetlake.lake.lake import VERIFIED, Lake
+from offsetlake.lake.lake import Lake
 from offsetlake.lake.location.locate import LakeLocation
 from offsetlake.lake.log_entries import entry_name
 from offsetlake.lake.mending import mend
+from offsetlake.lake.small_files import VERIFIED
 from offsetlake.util.amounts import counted
 
 _TABLES_AT_ONCE = 8
@@ -111,9 +112,9 @@ def _follow(lake: Lake, table: str, since: int | None) -> Findings:
 
 def _verified(lake: Lake) -> dict[str, int]:
     """Return the version up to which the commits to each table are verified, by the current names of the tables."""
-    stored = lake.read_file(VERIFIED) or {}
+    stored = lake.files.read(VERIFIED) or {}
     if not all(isinstance(version, int) for version in stored.values()):
-        raise lake.damaged_file(VERIFIED, "it contains other values than versions")
+        raise lake.files.damaged(VERIFIED, "it contains other values than versions")
     return {current_name(table): version for table, version in stored.items()}
 
 
@@ -155,7 +156,7 @@ def record(lake: Lake, versions: Mapping[str, int]) -> None:
         tables.mark_verified(versions)
     if verified != former:
         with lake.location.errors():
-            lake.write_file(VERIFIED, verified)
+            lake.files.write(VERIFIED, verified)
 
 
 def mend_tables(lake: Lake, tables: Iterable[str], say: Callable[[str], None]) -> tuple[str, ...]:

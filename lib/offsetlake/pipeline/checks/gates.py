@@ -11,9 +11,9 @@ _FILE = "gates.json"
 
 def held_back(lake: Lake) -> dict[str, int]:
     """Return by suite the ingest run after which history is held back; suites whose last gate passed are missing."""
-    held = lake.read_file(_FILE) or {}
+    held = lake.files.read(_FILE) or {}
     if not all(isinstance(run, int) for run in held.values()):
-        raise lake.damaged_file(_FILE, "it contains other values than numbers of runs")
+        raise lake.files.damaged(_FILE, "it contains other values than numbers of runs")
     return held
 
 
@@ -38,4 +38,4 @@ def accept(lake: Lake, suites: Sequence[Suite]) -> None:
 def _write(lake: Lake, before: Mapping[str, int], now: dict[str, int]) -> None:
     if now != before:
         with lake.location.errors():
-            lake.write_file(_FILE, now)
+            lake.files.write(_FILE, now)

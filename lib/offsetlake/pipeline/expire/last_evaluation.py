@@ -42,7 +42,7 @@ class LastEvaluation:
     def record(self, lake: Lake) -> None:
         """Write the evaluation to its file."""
         with lake.location.errors():
-            lake.write_file(_FILE, asdict(self))
+            lake.files.write(_FILE, asdict(self))
 
 
 def same_evaluation(
@@ -50,7 +50,7 @@ def same_evaluation(
 ) -> LastEvaluation | None:
     """Return the last evaluation if another one at the time `now` decides the same; None if it may not."""
     try:
-        stored = lake.read_file(_FILE)
+        stored = lake.files.read(_FILE)
     except LakeUnusable:  # it only saves work, and the next evaluation writes it again
         return None
     if stored is None or not {field.name for field in fields(LastEvaluation)} <= stored.keys():

@@ -36,11 +36,11 @@ class Rejections:
 
 def rejections(lake: Lake) -> pa.Table:
     """Return the rejected decisions: the columns of `decisions.TOMBSTONE`, and `requester`, who rejected them."""
-    stored: dict[str, list[Any]] = lake.read_file(_FILE) or {}
+    stored: dict[str, list[Any]] = lake.files.read(_FILE) or {}
     try:
         return pa.table({field.name: pa.array(stored.get(field.name, []), field.type) for field in _COLUMNS})
     except (pa.ArrowException, TypeError) as error:
-        raise lake.damaged_file(_FILE, error) from error
+        raise lake.files.damaged(_FILE, error) from error
 
 
 def keep_rejections(lake: Lake, kept: pa.Table) -> None:
@@ -52,4 +52,4 @@ def keep_rejections(lake: Lake, kept: pa.Table) -> None:
 def store(lake: Lake, rejected: pa.Table) -> None:
     """Replace the rejections by others, with the columns of `rejections`; the lake must be locked."""
     with lake.location.errors():
-        lake.write_file(_FILE, rejected.to_pydict())
+        lake.files.write(_FILE, rejected.to_pydict())
