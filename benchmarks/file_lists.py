@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
 from deltalake.transaction import AddAction  # noqa: E402 - sys.path is set above
 from pyspark.serializers import CloudPickleSerializer  # noqa: E402
 
-from offsetlake.lake import plans, runs  # noqa: E402
+from offsetlake.lake import current_run, plans, runs  # noqa: E402
 from offsetlake.lake.definitions import REDUCED_HISTORY, STATE  # noqa: E402
 from offsetlake.lake.files import FileChanges, commit  # noqa: E402
 from offsetlake.lake.history.history_files import History, HistoryFile  # noqa: E402
@@ -110,14 +110,14 @@ def create_lake(path: Path, case: Case) -> None:
     for table, rows in (("offsets", keys), ("groups", groups), ("group_members", groups), ("pending_offsets", 50)):
         append(lake, table, state_actions(rows, largest))
     append(lake, "offset_commits", history_actions(commits, commits_per_file, largest))
-    plan = runs.begin(
+    plan = current_run.begin(
         lake, "ingest", plans.IngestPlan(log="log", log_identity=None, ranges="{}", gaps="{}", positions=())
     )
     read = tuple(
         runs.LogRange(OFFSETS_TOPIC, partition, 0, int(commits * share))
         for partition, share in enumerate(shares(largest))
     )
-    runs.finish(lake, "ingest", plan, outcome="done", counts={}, ingested=runs.Ingested(None, read, (), ()))
+    current_run.finish(lake, "ingest", plan, outcome="done", counts={}, ingested=runs.Ingested(None, read, (), ()))
 
 
 def sorted_part(work: tuple[int, list[HistoryFile]]) -> SortedCommits:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from offsetlake.lake import plans, runs
+from offsetlake.lake import current_run, plans
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline import runner
 from offsetlake.report.report import report
@@ -114,13 +114,13 @@ def test_the_content_follows_the_lake(tmp_path: Path) -> None:
 def test_checks_are_refused_while_a_job_is_unfinished_and_the_report_is_not(tmp_path: Path) -> None:
     bench = example(tmp_path)
     lake = Lake.create(tmp_path / "lake")
-    plan = runs.begin(lake, "expire", plans.Plan())
+    plan = current_run.begin(lake, "expire", plans.Plan())
     with served(tmp_path / "lake") as port:
         assert "billing" in completed(port, "/attention").text
         refused = completed(port, "/checks")
         assert (refused.status, "is running or was interrupted" in refused.text) == (503, True)
         assert completed(port, "/checks").status == 503
-        runs.finish(lake, "expire", plan, outcome="done", counts={})
+        current_run.finish(lake, "expire", plan, outcome="done", counts={})
         runner.catch_up(lake, bench.log, lambda _: None)
         assert completed(port, "/checks").status == 200
 

@@ -134,7 +134,7 @@ def test_interrupted_reset_gets_its_row_of_runs(lake: Lake, log: Path) -> None:
         only_planned(lake, log, "reset", "alterations", lambda: reset_to_nine(lake))
     # The plan is written down and the run is not, as when it is killed between the two.
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(changes.runs, "finish", cut_short)
+        patched.setattr(changes.current_run, "finish", cut_short)
         with pytest.raises(LogUnavailable):
             changes.execute(lake, LogAddress(folder=log), "reset", "alterations", lambda: reset_to_nine(lake), print)
     assert send(lake, log) == {"done": 1}

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from offsetlake.lake import plans, runs
+from offsetlake.lake import current_run, plans
 from offsetlake.lake.files import FileChanges, TableFile, commit
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.expire import job as expire_job
@@ -150,11 +150,11 @@ def test_changed_policy_changes_the_evidence(judged: Lake) -> None:
 
 
 def _write(lake: Lake, found: list[dict[str, Any]]) -> None:
-    plan = runs.begin(lake, "expire", plans.Plan())
+    plan = current_run.begin(lake, "expire", plans.Plan())
     file = TableFile(lake, "tombstones")
     file.write_rows([row | {"run_id": plan.run_id} for row in found])
     commit(lake, "tombstones", [FileChanges(file.close())], "expire", plan.run_id)
-    runs.finish(lake, "expire", plan, outcome="done", counts={})
+    current_run.finish(lake, "expire", plan, outcome="done", counts={})
 
 
 @pytest.mark.long

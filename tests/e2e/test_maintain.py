@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from offsetlake.errors import LakeBusy, LogBusy, LogMismatch
 from offsetlake.kafka.records.coordinator_records import ShareStateRecordType, encode_key, encode_value
-from offsetlake.lake import plans, runs
+from offsetlake.lake import current_run, plans, runs
 from offsetlake.lake import upkeep as table_upkeep
 from offsetlake.lake.definitions import HISTORY, STATE, TABLES, definition
 from offsetlake.lake.files import app_id
@@ -184,7 +184,7 @@ def test_other_log_is_refused_and_not_changed(lake: Lake, tmp_path: Path) -> Non
         upkeep(lake, tmp_path / "other")
     assert _bytes(tmp_path / "other") == before
     assert lake.versions(*TABLES) == tables
-    assert runs.unfinished_plan(lake, "maintain", plans.Plan) is None
+    assert current_run.unfinished_plan(lake, "maintain", plans.Plan) is None
 
 
 def test_segments_of_an_unverified_log_are_kept(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_share_group_state_is_cut_only_as_far_as_it_is_compacted(tmp_path: Path)
 
 
 def test_interrupted_run_must_be_resumed_first(lake: Lake, log: Path) -> None:
-    plan = runs.begin(lake, "compact", plans.Plan())
+    plan = current_run.begin(lake, "compact", plans.Plan())
     before = _bytes(lake.location.path) | _bytes(log)
     for attempt in (upkeep, preview):
         with pytest.raises(LakeBusy, match=rf"run {plan.run_id} of compact in .* run `offsetlake compact` again"):
@@ -375,7 +375,7 @@ def test_old_delta_log_entries_are_deleted_alone(lake: Lake, log: Path) -> None:
         numbers = {
             f"{table} {job}": lake.delta_table(table).transaction_version(app_id(job))
             for table in TABLES
-            for job in runs.JOBS[:3]
+            for job in current_run.JOBS[:3]
         }
         return state(lake) | numbers
 

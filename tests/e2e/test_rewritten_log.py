@@ -12,7 +12,7 @@ import pytest
 from offsetlake.cli import main
 from offsetlake.errors import LogMismatch
 from offsetlake.kafka.records.coordinator_records import SHARE_STATE_TOPIC, ShareStateRecordType, encode_key
-from offsetlake.lake import runs
+from offsetlake.lake import current_run
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline import runner
@@ -231,7 +231,7 @@ def test_interrupted_run_over_a_log_that_was_written_again(
             cycle(InProcess(), lake, log)
         return
     cycle(InProcess(), lake, log)
-    assert runs.unfinished_plan(lake, "ingest", ingest_job.plans.IngestPlan) is None
+    assert current_run.unfinished_plan(lake, "ingest", ingest_job.plans.IngestPlan) is None
     assert {(row["group_id"], row["log_offset"]) for row in rows(lake, "offset_commits")} == {
         *(("old", at) for at in range(10)),
         *(("new", at) for at in range(10, 13)),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from offsetlake.errors import LakeUnusable
-from offsetlake.lake import plans, runs
+from offsetlake.lake import current_run, plans, runs
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.expire.job import ExpirePlan
 from offsetlake.rules.policy import Override, RetentionPolicy
@@ -42,34 +42,36 @@ def lake(tmp_path: Path) -> Lake:
 
 @pytest.mark.parametrize(("job", "plan"), PLANS, ids=[job for job, _ in PLANS])
 def test_plan_that_was_written_is_read_again(lake: Lake, job: str, plan: plans.Plan) -> None:
-    begun = runs.begin(lake, job, plan)
-    assert runs.unfinished_plan(lake, job, type(plan)) == begun
-    assert runs.unfinished_plan(lake, job, plans.Plan) == plans.Plan(
+    begun = current_run.begin(lake, job, plan)
+    assert current_run.unfinished_plan(lake, job, type(plan)) == begun
+    assert current_run.unfinished_plan(lake, job, plans.Plan) == plans.Plan(
         run_id=1, started_at=begun.started_at, notes=plan.notes
     )
 
 
 def test_unknown_fields_of_a_newer_program_are_ignored(lake: Lake) -> None:
     lake.files.write("plan-emit.json", {"run_id": 4, "started_at": 1, "notes": ["n"], "colour": "green"})
-    assert runs.unfinished_plan(lake, "emit", plans.Plan) == plans.Plan(run_id=4, started_at=1, notes=("n",))
+    assert current_run.unfinished_plan(lake, "emit", plans.Plan) == plans.Plan(run_id=4, started_at=1, notes=("n",))
 
 
 @pytest.mark.parametrize("content", [{"run_id": 4, "notes": []}, {"run_id": 4, "policy": {}}, {"policy": 1}])
 def test_incomplete_plan_is_refused_with_its_file(lake: Lake, content: dict[str, object]) -> None:
     lake.files.write("plan-expire.json", content)
     with pytest.raises(LakeUnusable, match=r"plan-expire.json is not a plan of expire .*remove it"):
-        runs.unfinished_plan(lake, "expire", ExpirePlan)
+        current_run.unfinished_plan(lake, "expire", ExpirePlan)
 
 
 def test_finished_run_is_the_last_run_and_has_no_plan(lake: Lake) -> None:
-    plan = runs.begin(lake, "ingest", PLANS[1][1])
+    plan = current_run.begin(lake, "ingest", PLANS[1][1])
     ingested = runs.Ingested(
         "cluster", (runs.LogRange("t", 0, 1, 2),), (runs.LogPosition("t", 0, 2, None),), (runs.LogRange("t", 0, 0, 1),)
     )
-    report = runs.finish(lake, "ingest", plan, outcome="done", counts={"offsets": 2}, log="log", ingested=ingested)
+    report = current_run.finish(
+        lake, "ingest", plan, outcome="done", counts={"offsets": 2}, log="log", ingested=ingested
+    )
     last = runs.last_run(lake, "ingest")
     assert last is not None
     assert report == runs.Report(**{**vars(last), "versions": lake.versions()})
     assert (last.positions, last.gaps, last.counts) == (ingested.positions, ingested.gaps, {"offsets": 2})
-    assert runs.unfinished_plan(lake, "ingest", plans.IngestPlan) is None
+    assert current_run.unfinished_plan(lake, "ingest", plans.IngestPlan) is None
     assert not [*lake.location.path.glob("plan-*")]

@@ -74,7 +74,7 @@ def test_no_file_contains_the_principal(lake: Lake) -> None:
     assert lake.count("audit_events") == 5
 
 
-STEPS = ("replace_files", "record", "upkeep.vacuum", "upkeep.remove_log", "upkeep.checkpoint", "runs.finish")
+STEPS = ("replace_files", "record", "upkeep.vacuum", "upkeep.remove_log", "upkeep.checkpoint", "current_run.finish")
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -87,11 +87,11 @@ def test_run_prints_the_groups_it_changed(run: Run, log: RandomLog, tmp_path: Pa
 
 KILLED = """
 import os, signal
-from offsetlake.lake import runs
-finish = runs.finish
+from offsetlake.lake import current_run
+finish = current_run.finish
 def killing(lake, job, plan, **others):
     return os.kill(os.getpid(), signal.SIGKILL) if job == "compact" else finish(lake, job, plan, **others)
-runs.finish = killing
+current_run.finish = killing
 from offsetlake.cli.main import main
 main(["run", "--log", "log", "--now", "2000-01-01"])
 """

@@ -1,30 +1,21 @@
-"""Table `runs` and the plans of running jobs: where the last run ended, and what an interrupted run has left to do.
-
-A job first writes its plan to a file of the lake, then its tables, each commit tagged with the run, then its row in
-`runs`, and removes the plan. After a kill, the next run of the job completes what is missing, by the same plan.
-"""
+"""The table `runs`: what each finished run read and wrote, and where the next run of its job starts."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.errors import LakeBusy, LakeUnusable
 from offsetlake.lake.definitions import definition
-from offsetlake.lake.files import FileChanges, TableFile, active_files, commit, committed
+from offsetlake.lake.files import active_files
 from offsetlake.lake.history.history_files import file_dataset
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.plans import Plan, SomePlan
-from offsetlake.util.times import now_ms
 
 BY_HAND = ("cleanup", "reset", "restore", "undelete", "repair", "import", "translate", "reject")
 """Jobs that write decisions of a person, and have them emitted or end planned ones."""
-
-JOBS = ("ingest", "compact", "expire", "emit", *BY_HAND, "maintain", "rebuild", "forget")
 
 RESUMED = "finished after an interruption"
 """The note of a run that was interrupted and that a later call of its job finished by its plan."""
@@ -221,7 +212,7 @@ def _last_run(lake: Lake, wanted: _Wanted) -> Run | None:
     return Run.from_row(found[-1]) if found else None
 
 
-def _rows(lake: Lake, first: int, last: int, columns: list[str], where: pc.Expression | None = None) -> pa.Table:
+def rows_of_runs(lake: Lake, first: int, last: int, columns: list[str], where: pc.Expression | None = None) -> pa.Table:
     """Return columns of a range of runs, from the files that contain them."""
     files = [f for f in active_files(lake, "runs") if f["min.run_id"] <= last and f["max.run_id"] >= first]
     dataset = file_dataset(lake, "runs", [file["path"] for file in files])
@@ -231,7 +222,7 @@ def _rows(lake: Lake, first: int, last: int, columns: list[str], where: pc.Expre
 
 def jobs(lake: Lake, run_ids: Collection[int]) -> dict[int, str]:
     """Return the job of each of these runs, at least one, that has finished."""
-    rows = _rows(lake, min(run_ids), max(run_ids), ["run_id", "job"])
+    rows = rows_of_runs(lake, min(run_ids), max(run_ids), ["run_id", "job"])
     return dict(zip(*(rows[name].to_pylist() for name in ("run_id", "job")), strict=True))
 
 
@@ -254,116 +245,21 @@ def requester(notes: Iterable[str]) -> str | None:
 
 def requesters(lake: Lake, run_ids: Collection[int]) -> dict[int, str | None]:
     """Return who requested each of these runs, at least one, that has finished; see `requester`."""
-    rows = _rows(lake, min(run_ids), max(run_ids), ["run_id", "notes"])
+    rows = rows_of_runs(lake, min(run_ids), max(run_ids), ["run_id", "notes"])
     return dict(zip(rows["run_id"].to_pylist(), map(requester, rows["notes"].to_pylist()), strict=True))
 
 
 def positions_after(lake: Lake, ingest_run: int | None) -> tuple[LogPosition, ...]:
     """Return the positions that an ingest recorded; none if there is no such run."""
-    rows = _rows(lake, ingest_run or 0, ingest_run or 0, ["positions"]).to_pylist()
+    rows = rows_of_runs(lake, ingest_run or 0, ingest_run or 0, ["positions"]).to_pylist()
     return tuple(LogPosition(**position) for position in rows[0]["positions"]) if rows else ()
 
 
 def ingested_log_offsets(lake: Lake, topic: str, from_run: int, through_run: int) -> Counter[int]:
     """Return by partition of a topic how many log offsets a range of ingest runs has read."""
     counts: Counter[int] = Counter()
-    for row in _rows(lake, from_run, through_run, ["ranges"], pc.field("job") == "ingest").to_pylist():
+    for row in rows_of_runs(lake, from_run, through_run, ["ranges"], pc.field("job") == "ingest").to_pylist():
         for entry in (LogRange(**entry) for entry in row["ranges"] or ()):
             if entry.topic == topic:
                 counts[entry.partition] += entry.end - entry.start
     return counts
-
-
-def unfinished_plan(lake: Lake, job: str, kind: type[SomePlan]) -> SomePlan | None:
-    """Return the plan of an interrupted run of this job, or None; raises LakeUnusable if the file is no such plan."""
-    try:
-        stored = lake.files.read(_plan_file(job))
-        plan = None if stored is None else kind.from_json(stored)
-        if plan is None:
-            return None
-    except LakeUnusable as error:
-        raise _lost_plan(lake, job, error.__cause__ or error) from error
-    except (TypeError, AttributeError, KeyError) as error:
-        raise _lost_plan(lake, job, error) from error
-    if type(plan.run_id) is not int or plan.run_id < 1:
-        raise _lost_plan(lake, job, "it has no number of a run")
-    return None if _rows(lake, plan.run_id, plan.run_id, ["run_id"]).num_rows else plan
-
-
-def _lost_plan(lake: Lake, job: str, why: object) -> LakeUnusable:
-    """Return the error about a plan that cannot be read: whether the job can start again depends on what it wrote."""
-    finished = max((file["max.run_id"] for file in active_files(lake, "runs")), default=0)
-    written = [table for table in lake.tables() if committed(lake, table, job, finished + 1)]
-    if not written:
-        remedy = "its run has written to no table: remove it, and the job starts again"
-    elif job in ("compact", "rebuild"):
-        remedy = f"its run has written to {', '.join(written)}: remove the file, and run `offsetlake rebuild` next"
-    else:
-        remedy = (
-            f"its run has written to {', '.join(written)}, and cannot be completed without it: restore the file from a "
-            "copy of the lake, or read the log into a new lake"
-        )
-    return LakeUnusable(f"{lake.location}/{_plan_file(job)} is not a plan of {job} ({why}): {remedy}")
-
-
-def refuse_unfinished(lake: Lake, what: str) -> None:
-    """Raise LakeBusy if a run is unfinished, of any job but maintain, which changes no row; `what` says why."""
-    for job in JOBS:
-        if job != "maintain" and (plan := unfinished_plan(lake, job, Plan)):
-            why = f"run {plan.run_id} of {job} in {lake.location} {what}, and continues with the current tables"
-            raise LakeBusy(f"{why}: run `offsetlake {'emit' if job in BY_HAND else job}` again first")
-
-
-def begin(lake: Lake, job: str, plan: SomePlan, *, idle: bool = False) -> SomePlan:
-    """Assign a number to a run and write its plan, before anything else of the run is written.
-
-    An idle run writes only its row, so it needs no plan: if it is killed, nothing of it is left.
-    """
-    others = [other.run_id for name in JOBS if (other := unfinished_plan(lake, name, Plan))]
-    finished = [file["max.run_id"] for file in active_files(lake, "runs")]
-    numbered = replace(plan, run_id=max([0, *others, *finished]) + 1, started_at=now_ms())
-    if not idle:
-        with lake.location.errors():
-            lake.files.write(_plan_file(job), numbered.to_json())
-    return numbered
-
-
-def finish(
-    lake: Lake,
-    job: str,
-    plan: Plan,
-    *,
-    outcome: str,
-    counts: Mapping[str, int],
-    log: str | None = None,
-    ingested: Ingested | None = None,
-    coverage: Coverage | None = None,
-) -> Report:
-    """Write the row of the run, once, and remove its plan; `ingested` is what an ingest read.
-
-    The versions of the tables in the report are those that the run, which holds the lock of the lake, leaves.
-    """
-    report = Report(
-        run_id=plan.run_id,
-        job=job,
-        outcome=outcome,
-        started_at=plan.started_at,
-        finished_at=max(now_ms(), plan.started_at),
-        counts=dict(counts),
-        notes=plan.notes,
-        log=log,
-        **(coverage._asdict() if coverage else {}),
-        **(ingested._asdict() if ingested else {}),
-    )
-    file = TableFile(lake, "runs")
-    file.write_rows([report.to_row()])
-    # By these, readers notice a table that was replaced by an older copy, also if `verified.json` was replaced with it.
-    others = lake.versions(*(table for table in lake.tables() if table != "runs"))
-    commit(lake, "runs", [FileChanges(file.close())], job, plan.run_id, versions=others)
-    with lake.location.errors():
-        lake.files.remove(_plan_file(job))
-    return replace(report, versions=lake.versions())
-
-
-def _plan_file(job: str) -> str:
-    return f"plan-{job}.json"

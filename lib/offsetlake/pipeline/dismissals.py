@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.errors import BadRequest
-from offsetlake.lake import plans, runs
+from offsetlake.lake import current_run, plans
 from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.expire.rejecting import JOB
@@ -136,11 +136,11 @@ def keys_of(subject: str, rows: pa.Table) -> pa.Table:
 
 
 def _record(lake: Lake, rows: list[dict[str, Any]], changed: int) -> pa.Table:
-    plan = runs.begin(lake, JOB, plans.Plan())
+    plan = current_run.begin(lake, JOB, plans.Plan())
     table = pa.Table.from_pylist(rows, schema=DISMISSED)
     with lake.location.errors():
         lake.files.write(_FILE, table.to_pydict())
-    runs.finish(lake, JOB, plan, outcome="done", counts={"rows": changed})
+    current_run.finish(lake, JOB, plan, outcome="done", counts={"rows": changed})
     return table
 
 

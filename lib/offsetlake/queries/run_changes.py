@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.lake import plans, runs
+from offsetlake.lake import current_run, plans, runs
 from offsetlake.lake.definitions import current_name
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import quoted
@@ -81,7 +81,11 @@ def list_runs(lake: Lake) -> pa.Table:
         "runs",
     )
     rows = found.to_pylist(maps_as_pydicts="strict")
-    rows += [_unfinished(job, plan) for job in runs.JOBS if (plan := runs.unfinished_plan(lake, job, plans.Plan))]
+    rows += [
+        _unfinished(job, plan)
+        for job in current_run.JOBS
+        if (plan := current_run.unfinished_plan(lake, job, plans.Plan))
+    ]
     schema = found.schema.append(pa.field("records_read", pa.int64())).append(pa.field("rows_written", pa.int64()))
     for row in rows:
         row["counts"] = {current_name(table): count for table, count in row["counts"].items()}

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from offsetlake.lake import plans, runs
+from offsetlake.lake import current_run, plans, runs
 from offsetlake.report import numbers
 from offsetlake.report.charts import Bars, Columns
 from offsetlake.report.page import Row, Section
@@ -93,7 +93,7 @@ def newest_runs(scope: Scope) -> Section:
         }
         for row in newest
     ]
-    unfinished = [job for job in runs.JOBS if runs.unfinished_plan(scope.lake, job, plans.Plan)]
+    unfinished = [job for job in current_run.JOBS if current_run.unfinished_plan(scope.lake, job, plans.Plan)]
     if not unfinished:
         return Section(title, "No job was interrupted.", rows)
     return Section(title, f"Interrupted or still running: {', '.join(unfinished)}. Run a job again to resume it.", rows)

@@ -13,7 +13,7 @@ import pytest
 from deltalake import write_deltalake
 
 from offsetlake.errors import LakeBusy, LakeUnusable
-from offsetlake.lake import plans, runs
+from offsetlake.lake import current_run, plans
 from offsetlake.lake.commits import ours
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.lake import Lake
@@ -478,7 +478,7 @@ def test_evidence_counts_up_to_a_limit_and_shows_few_rows() -> None:
 
 
 def test_tables_of_an_unfinished_run_are_refused(lake: Lake) -> None:
-    runs.begin(lake, "compact", plans.Plan())
+    current_run.begin(lake, "compact", plans.Plan())
     with pytest.raises(LakeBusy, match=r"run \d+ of compact in .* is running or was interrupted"):
         pinned(lake, SUITES.values(), {})
     everything = lake.versions(*SUITES["after_compact"].tables)

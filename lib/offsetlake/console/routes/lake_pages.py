@@ -13,8 +13,9 @@ from offsetlake.console.background import COMMITTERS, MAX_COMMITTERS, committers
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import RunNumber, Text
 from offsetlake.console.state import PAGE_ROWS, PageState, command_line
+from offsetlake.lake.current_run import JOBS, unfinished_plan
 from offsetlake.lake.plans import Plan
-from offsetlake.lake.runs import JOBS, log_ends_source, unfinished_plan
+from offsetlake.lake.runs import log_ends_source
 from offsetlake.lake.sql.views import views
 from offsetlake.queries.cycles import as_texts, list_cycles, with_requesters
 from offsetlake.queries.questions import like

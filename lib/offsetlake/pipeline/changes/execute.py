@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.lake import plans, runs
+from offsetlake.lake import current_run, plans, runs
 from offsetlake.lake.files import FileChanges, TableFile, commit, table_schema
 from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.lake import Lake
@@ -64,7 +64,7 @@ def execute(
         close_cut_short(lake)
         writer.notes.append(requested)
         made = with_outcome(make())
-        plan = runs.begin(lake, job, plans.Plan(notes=(*notes, requested)))
+        plan = current_run.begin(lake, job, plans.Plan(notes=(*notes, requested)))
         rows = replaced(made, run_id=plan.run_id)
         unchanged, live = pc.equal(rows["outcome"], "unchanged"), _is_live(rows)
         changes, rest = rows.filter(pc.invert(pc.or_(unchanged, live))), rows.filter(unchanged)
@@ -74,7 +74,7 @@ def execute(
         commit(lake, table, [FileChanges(file.close())], job, plan.run_id)
         counts = {name: count_of(changes, name) for name in ("planned", "refused")}
         outcome = "done" if changes.num_rows or rewinds.num_rows else "nothing new"
-        runs.finish(lake, job, plan, outcome=outcome, log=str(log), counts=counts)
+        current_run.finish(lake, job, plan, outcome=outcome, log=str(log), counts=counts)
         run = emit_through(writer, lake, log, say, planned_by=plan.run_id, live=rewinds)
     ended = _ended_rows(lake, table, plan.run_id, run.run_id)
     for name in (name for name in rows.column_names if name not in ended.column_names):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from offsetlake.lake import plans, runs
+from offsetlake.lake import current_run, plans
 from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.location.locate import LakeLocation
@@ -37,7 +37,7 @@ def recorded(
     """
     lake = Lake.create(location)
     with writing(lake, job, say):
-        run = runs.begin(lake, job, plans.Plan(notes=(node,)), idle=True)
+        run = current_run.begin(lake, job, plans.Plan(notes=(node,)), idle=True)
         counts = Counter[str]()
         yield counts
-        runs.finish(lake, job, run, outcome="done", log=log, counts=counts)
+        current_run.finish(lake, job, run, outcome="done", log=log, counts=counts)

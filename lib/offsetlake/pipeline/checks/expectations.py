@@ -14,7 +14,7 @@ from typing import Any
 
 from offsetlake.errors import BadRequest
 from offsetlake.kafka.placement import partition_for_group
-from offsetlake.lake import runs
+from offsetlake.lake import current_run, runs
 from offsetlake.lake.definitions import HISTORY, REDUCED_HISTORY, STATE, TABLES
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import quoted
@@ -157,9 +157,9 @@ def pinned(lake: Lake, suites: Iterable[Suite], named: Mapping[str, int]) -> dic
 
 def _at_rest(lake: Lake, tables: Sequence[str]) -> dict[str, int]:
     """Return the newest versions while no job writes: no run may be unfinished before or after they are read."""
-    runs.refuse_unfinished(lake, "is running or was interrupted")
+    current_run.refuse_unfinished(lake, "is running or was interrupted")
     versions = lake.versions(*tables)
-    runs.refuse_unfinished(lake, "is running or was interrupted")
+    current_run.refuse_unfinished(lake, "is running or was interrupted")
     return versions
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from offsetlake.lake import plans, runs
+from offsetlake.lake import current_run, plans, runs
 from offsetlake.lake.definitions import REDUCED_HISTORY, STATE
 from offsetlake.lake.files import active_files, commit, committed, discard_files
 from offsetlake.lake.foreign.guard import writing
@@ -50,14 +50,14 @@ def compact(
     """
     with writing(lake, JOB, say):
         filled = _fill(spark, lake, say) | _fill_unresolved(spark, lake, say)
-        plan = runs.unfinished_plan(lake, JOB, plans.CompactPlan)
+        plan = current_run.unfinished_plan(lake, JOB, plans.CompactPlan)
         if plan:
             say(f"run {plan.run_id} was interrupted: resuming it first")
             current = {table: lake.versions(table)[table] for table in _uncommitted(lake, plan)}
             plan = replace(plan, versions=plan.versions | current).with_notes(runs.RESUMED)
         else:
             plan = _plan(lake, through_run)
-            plan = runs.begin(lake, JOB, plan, idle=not plan.has_history)
+            plan = current_run.begin(lake, JOB, plan, idle=not plan.has_history)
         if plan.has_history:
             _apply(spark(), lake, plan, say)
         return _finish(lake, plan, counted=plan.has_history or filled)
@@ -135,7 +135,7 @@ def _apply(spark: "SparkSession | None", lake: Lake, plan: plans.CompactPlan, sa
 
 def _finish(lake: Lake, plan: plans.CompactPlan, *, counted: bool) -> runs.Report:
     counts = {table: lake.count(table) for table in STATE} if counted else _former_counts(lake)
-    return runs.finish(
+    return current_run.finish(
         lake,
         JOB,
         plan,

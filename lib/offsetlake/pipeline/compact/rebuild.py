@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from offsetlake.errors import TableChanged
-from offsetlake.lake import plans, runs
+from offsetlake.lake import current_run, plans, runs
 from offsetlake.lake.commits import rebuilt_scope
 from offsetlake.lake.definitions import REDUCED_HISTORY, STATE, TABLES, add_checks, definition
 from offsetlake.lake.files import FileChanges, active_files, commit, committed, discard_files
@@ -61,7 +61,7 @@ def rebuild(
     """
     with lake.lock(JOB, say):
         mend_tables(lake, ["runs"], say)
-        plan = runs.unfinished_plan(lake, JOB, plans.RebuildPlan)
+        plan = current_run.unfinished_plan(lake, JOB, plans.RebuildPlan)
         if plan:
             say(f"run {plan.run_id} was interrupted: resuming it first")
             mend_tables(lake, plan.tables, say)
@@ -73,7 +73,7 @@ def rebuild(
         plan = plans.RebuildPlan(
             notes=mended, tables=(*tables,), log_partition=log_partition, versions=lake.versions(*tables)
         )
-        return _run(spark, lake, runs.begin(lake, JOB, plan), say)
+        return _run(spark, lake, current_run.begin(lake, JOB, plan), say)
 
 
 def is_written(lake: Lake, table: str) -> bool:
@@ -105,7 +105,7 @@ def _run(
             plan = plan.with_notes(f"still unusable: {error}")
     record(lake, verified)
     counts = {table: lake.count(table) for table in tables}
-    return runs.finish(lake, JOB, plan, outcome="done", counts=counts)
+    return current_run.finish(lake, JOB, plan, outcome="done", counts=counts)
 
 
 def _parts(lake: Lake, plan: plans.RebuildPlan, tables: Sequence[str]) -> dict[Part, list[str]]:
@@ -120,7 +120,7 @@ def _parts(lake: Lake, plan: plans.RebuildPlan, tables: Sequence[str]) -> dict[P
 
 def _covered(lake: Lake, table: str) -> int:
     """Return the newest ingest run that a table includes, whether or not an interrupted compaction committed it."""
-    compacted, unfinished = runs.last_run(lake, COMPACT), runs.unfinished_plan(lake, COMPACT, plans.CompactPlan)
+    compacted, unfinished = runs.last_run(lake, COMPACT), current_run.unfinished_plan(lake, COMPACT, plans.CompactPlan)
     if unfinished and committed(lake, table, COMPACT, unfinished.run_id):
         return unfinished.through_run
     return (compacted.through_run if compacted else None) or 0

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.lake import plans, runs
+from offsetlake.lake import current_run, plans, runs
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.foreign.guard import refuse_changed, state_versions
 from offsetlake.lake.history.history_files import RecordSource
@@ -168,11 +168,17 @@ def _compacted(
     """Return the log offsets that the compacted tables cover, their state files and versions, of one compaction."""
     while True:
         last = runs.last_run(lake, "compact")
-        positions, plan = runs.compacted_positions(lake), runs.unfinished_plan(lake, "compact", plans.CompactPlan)
+        positions, plan = (
+            runs.compacted_positions(lake),
+            current_run.unfinished_plan(lake, "compact", plans.CompactPlan),
+        )
         refuse_changed(lake, "runs")
         newest = state_versions(lake, [table for table in _TABLES if table in lake.tables()])  # older lakes lack some
         versions = {table: plan.versions.get(table, newest[table]) for table in newest} if plan else newest
-        if runs.last_run(lake, "compact") == last and runs.unfinished_plan(lake, "compact", plans.CompactPlan) == plan:
+        if (
+            runs.last_run(lake, "compact") == last
+            and current_run.unfinished_plan(lake, "compact", plans.CompactPlan) == plan
+        ):
             state_files: dict[str, dict[int, list[StateFile]]] = {table: {} for table in _TABLES}
             state_files |= {table: list_state_files(lake, table, version) for table, version in versions.items()}
             return positions, state_files, versions

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from offsetlake.errors import LakeUnusable
-from offsetlake.lake import plans, runs
+from offsetlake.lake import current_run, plans, runs
 from offsetlake.lake.files import commit
 from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.lake import Lake
@@ -67,8 +67,8 @@ def emit(
 def close_cut_short(lake: Lake) -> None:
     """Write the row of `runs` of interrupted runs of `emit` and of jobs that emit."""
     for job in (JOB, *runs.BY_HAND):
-        if interrupted := runs.unfinished_plan(lake, job, plans.Plan):
-            runs.finish(lake, job, interrupted.with_notes(CUT_SHORT), outcome="done", counts={})
+        if interrupted := current_run.unfinished_plan(lake, job, plans.Plan):
+            current_run.finish(lake, job, interrupted.with_notes(CUT_SHORT), outcome="done", counts={})
 
 
 def emit_through(
@@ -94,7 +94,7 @@ def emit_through(
     check_same_log(lake, log, log.describe())
     if planned_by is None:
         check_evaluated_since_compaction(lake)
-    plan = runs.begin(lake, JOB, plans.Plan(notes=(*writer.notes,)))
+    plan = current_run.begin(lake, JOB, plans.Plan(notes=(*writer.notes,)))
     emission = Emission(lake, log, writer, plan.run_id, planned_by, selected)
     partitions = emission.partitions()
     counts: Counter[str] = Counter(emitted=0, gone=0, done=0, refused=0)
@@ -113,7 +113,7 @@ def emit_through(
     # Nothing that was planned before is left, but the tables do not include what was written since they were compacted.
     open_run = min(plan.run_id, emission.through_run + 1) if planned_by is None and selected is None else None
     coverage = runs.Coverage(open_run=open_run)
-    return runs.finish(lake, JOB, plan, outcome=outcome, log=str(log), counts=sorted_counts, coverage=coverage)
+    return current_run.finish(lake, JOB, plan, outcome=outcome, log=str(log), counts=sorted_counts, coverage=coverage)
 
 
 def check_evaluated_since_compaction(lake: Lake) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from offsetlake.errors import LakeBusy
-from offsetlake.lake import plans, runs
+from offsetlake.lake import current_run, plans, runs
 from offsetlake.lake.files import commit
 from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.history.history_files import ALL_RUNS, partition_files
@@ -102,7 +102,7 @@ def expire(
 
     """
     with writing(lake, JOB, say):
-        plan = runs.unfinished_plan(lake, JOB, ExpirePlan)
+        plan = current_run.unfinished_plan(lake, JOB, ExpirePlan)
         if plan:
             say(f"run {plan.run_id} was interrupted: resuming it first")
             plan = plan.with_notes(runs.RESUMED, f"the resumed run evaluated at {to_iso(plan.now)}")
@@ -110,9 +110,9 @@ def expire(
             _check_not_compacted_since(lake, compacted_by)
             plan = _plan(lake, policy, now, missing)
             if last := same_evaluation(lake, plan.now, plan.versions, policy, plan.deleted_topics):
-                idle = runs.begin(lake, JOB, plan, idle=True)
+                idle = current_run.begin(lake, JOB, plan, idle=True)
                 return _finish(lake, idle, Counter(last.counts), last.oldest_planned)
-            plan = runs.begin(lake, JOB, plan)
+            plan = current_run.begin(lake, JOB, plan)
         return _evaluate(spark, lake, plan, say)
 
 
@@ -191,4 +191,6 @@ def _finish(lake: Lake, plan: ExpirePlan, counts: Counter[str], oldest_planned: 
     # Later runs than those that the tables include may have emitted tombstones.
     coverage = runs.Coverage(open_run=min(plan.through_run + 1, oldest_planned))
     outcome = "done" if any(decisions[name] for name in _DECISIONS) else "nothing new"
-    return runs.finish(lake, JOB, plan, outcome=outcome, counts=dict(sorted(decisions.items())), coverage=coverage)
+    return current_run.finish(
+        lake, JOB, plan, outcome=outcome, counts=dict(sorted(decisions.items())), coverage=coverage
+    )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from offsetlake.errors import BadRequest
-from offsetlake.lake import plans, runs
+from offsetlake.lake import current_run, plans, runs
 from offsetlake.lake.files import FileChanges, TableFile, commit, table_schema
 from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.lake import Lake
@@ -83,9 +83,9 @@ def take_back(
 
 def _withdraw(lake: Lake, rows: pa.Table, reason: str) -> tuple[pa.Table, runs.Report]:
     """Record decisions as withdrawn; return them, and the row of `runs`."""
-    plan = runs.begin(lake, JOB, plans.Plan())
+    plan = current_run.begin(lake, JOB, plans.Plan())
     rows = replaced(rows.cast(table_schema("tombstones")), run_id=plan.run_id, outcome="withdrawn", reason=reason)
     file = TableFile(lake, "tombstones")
     file.write(rows)
     commit(lake, "tombstones", [FileChanges(file.close())], JOB, plan.run_id)
-    return rows, runs.finish(lake, JOB, plan, outcome="done", counts={"withdrawn": rows.num_rows})
+    return rows, current_run.finish(lake, JOB, plan, outcome="done", counts={"withdrawn": rows.num_rows})

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from offsetlake.lake import plans, runs
+from offsetlake.lake import current_run, plans, runs
 from offsetlake.lake.definitions import HISTORY
 from offsetlake.lake.files import commit, rows_of_run
 from offsetlake.lake.foreign.guard import writing
@@ -55,7 +55,7 @@ def ingest(
     """
     with writing(lake, JOB, say):
         repair_after_crash(log)
-        interrupted = runs.unfinished_plan(lake, JOB, plans.IngestPlan)
+        interrupted = current_run.unfinished_plan(lake, JOB, plans.IngestPlan)
         plan = resume_ingest(interrupted, log, lake) if interrupted else None
         if plan:
             say(f"run {plan.run_id} was interrupted: resuming it first")
@@ -65,7 +65,7 @@ def ingest(
             ends = ask(log_ends.known_topics(lake)) if ask else log_ends.RequestedEnds([], [])
             plan = replace(plan, log_ends=tuple(map(tuple, ends.rows)), log_ends_asked=ends.asked_timestamp)
             plan = plan.with_notes(*ends.notes)
-            plan = runs.begin(lake, JOB, plan, idle=not ranges_from_json(plan.ranges) and ask is None)
+            plan = current_run.begin(lake, JOB, plan, idle=not ranges_from_json(plan.ranges) and ask is None)
         for note in plan.notes:
             say(note)
         ranges = ranges_from_json(plan.ranges)
@@ -103,7 +103,7 @@ def _finish(lake: Lake, plan: plans.IngestPlan, ranges: Mapping[LogPartition, Of
         runs.LeaderEpoch(*end.log_partition, end.leader_epoch) for end in ends if end.leader_epoch is not None
     )
     gaps = _as_rows(ranges_from_json(plan.gaps))
-    return runs.finish(
+    return current_run.finish(
         lake,
         JOB,
         plan,

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.lake import plans, runs, upkeep
+from offsetlake.lake import current_run, plans, runs, upkeep
 from offsetlake.lake.files import FileChanges, TableFile
 from offsetlake.lake.foreign.guard import record, refuse_changed, writing
 from offsetlake.lake.history.history_cuts import replace_files
@@ -71,14 +71,14 @@ def forget(lake: Lake, principal: str, say: Callable[[str], None]) -> runs.Repor
 
     """
     with writing(lake, JOB, say):
-        plan = runs.unfinished_plan(lake, JOB, plans.ForgetPlan)
+        plan = current_run.unfinished_plan(lake, JOB, plans.ForgetPlan)
         if plan:
             say(f"run {plan.run_id} was interrupted: resuming it first")
             report = _run(lake, plan.with_notes(runs.RESUMED), say)
             if plan.principal == principal and not _count(lake, principal):
                 return report
         return _run(
-            lake, runs.begin(lake, JOB, plans.ForgetPlan(principal=principal, rows=_count(lake, principal))), say
+            lake, current_run.begin(lake, JOB, plans.ForgetPlan(principal=principal, rows=_count(lake, principal))), say
         )
 
 
@@ -95,7 +95,7 @@ def _run(lake: Lake, plan: plans.ForgetPlan, say: Callable[[str], None]) -> runs
     record(lake, {_TABLE: refuse_changed(lake, _TABLE)[_TABLE].version})  # their commits cannot be verified later
     upkeep.remove_log(lake, _TABLE)  # its entries contain the least and the greatest name of each file
     outcome = "done" if plan.rows else "nothing new"
-    return runs.finish(lake, JOB, plan, outcome=outcome, counts={_TABLE: plan.rows})
+    return current_run.finish(lake, JOB, plan, outcome=outcome, counts={_TABLE: plan.rows})
 
 
 def _without_principal(lake: Lake, principal: str) -> FileChanges:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from offsetlake.lake import plans, runs, upkeep
+from offsetlake.lake import current_run, plans, runs, upkeep
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.lake import Lake
@@ -101,21 +101,21 @@ def maintain(
     """
     with writing(lake, JOB, say):
         # An interrupted job resumes with the log offsets and table versions of its plan, which must not disappear.
-        runs.refuse_unfinished(lake, "was cut short")
+        current_run.refuse_unfinished(lake, "was cut short")
         counts = Counter(dict.fromkeys(_COUNTS, 0))
         begin = partial(_begin, lake, keep, now_ms() if now is None else now)
         plan = _cut_log(lake, log, begin, counts, say) if log else begin([])
         counts.update(drop(lake, plan, say))
         _compact_and_vacuum(lake, plan.run_id, retention, counts, say)
         outcome = "done" if any(counts.values()) else "nothing new"
-        return runs.finish(
+        return current_run.finish(
             lake, JOB, plan, outcome=outcome, log=str(log) if log else None, counts={n: counts[n] for n in _COUNTS}
         )
 
 
 def preview(lake: Lake, log: Path | None, retention: VacuumRetention, keep: Keep = FOREVER) -> Preview:
     """Return what `maintain` would do, without writing anything. Raises the same errors, but takes no lock."""
-    runs.refuse_unfinished(lake, "still runs or was cut short")
+    current_run.refuse_unfinished(lake, "still runs or was cut short")
     if log:
         refuse_broker_folder(log)
     return Preview(
@@ -128,10 +128,10 @@ def preview(lake: Lake, log: Path | None, retention: VacuumRetention, keep: Keep
 
 
 def _begin(lake: Lake, keep: Keep, now: int, cuts: Sequence[PartitionCut]) -> plans.MaintainPlan:
-    plan = runs.unfinished_plan(lake, JOB, plans.MaintainPlan)
+    plan = current_run.unfinished_plan(lake, JOB, plans.MaintainPlan)
     notes = _notes(cuts)
     if plan is None:
-        return runs.begin(lake, JOB, plan_cuts(lake, keep, now).with_notes(*notes))
+        return current_run.begin(lake, JOB, plan_cuts(lake, keep, now).with_notes(*notes))
     done_before = "the counts do not include what was done before the interruption"
     return replace(plan, notes=(runs.RESUMED, done_before, *notes))
 
