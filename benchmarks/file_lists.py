@@ -36,7 +36,8 @@ from offsetlake.lake.state_files import STATE_FILE_ROWS, list_state_files  # noq
 from offsetlake.log.positions import OFFSETS_TOPIC  # noqa: E402
 from offsetlake.pipeline.compact import division  # noqa: E402
 from offsetlake.pipeline.compact.division import SAMPLED_ROWS, TASK_ROWS, SortedCommits, divide  # noqa: E402
-from offsetlake.pipeline.compact.task import Compaction, compact_item  # noqa: E402
+from offsetlake.pipeline.compact.reduced_history import Compaction  # noqa: E402
+from offsetlake.pipeline.compact.task import compact_item  # noqa: E402
 from run import ignore_progress, peak_memory  # noqa: E402
 
 LOG_PARTITIONS = 50

@@ -22,7 +22,8 @@ from offsetlake.lake.runs import ingested_log_offsets
 from offsetlake.lake.state_files import STATE_FILE_ROWS
 from offsetlake.log.positions import OFFSETS_TOPIC
 from offsetlake.pipeline.compact.group_ranges import ranges
-from offsetlake.pipeline.compact.task import Compaction, WorkItem
+from offsetlake.pipeline.compact.reduced_history import Compaction
+from offsetlake.pipeline.compact.task import WorkItem
 from offsetlake.pipeline.parallel import chunk_partitions, concurrent_tasks, distribute
 from offsetlake.rules.reduction import Survivors
 from offsetlake.util.row_codes import in_order

@@ -16,7 +16,8 @@ from offsetlake.pipeline.compact.division import divide
 from offsetlake.pipeline.compact.moved import remove_former_places
 from offsetlake.pipeline.compact.rebuild import COMPACT, is_written, rebuild
 from offsetlake.pipeline.compact.rebuild import JOB as REBUILD
-from offsetlake.pipeline.compact.task import Compaction, compact_item
+from offsetlake.pipeline.compact.reduced_history import Compaction
+from offsetlake.pipeline.compact.task import compact_item
 from offsetlake.pipeline.ingest.job import JOB as INGEST
 from offsetlake.pipeline.parallel import distribute
 from offsetlake.rules.baseline import kept_share_state

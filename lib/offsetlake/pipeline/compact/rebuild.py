@@ -18,7 +18,8 @@ from offsetlake.lake.history.history_files import History
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.compact.division import divide
 from offsetlake.pipeline.compact.moved import remove_former_places
-from offsetlake.pipeline.compact.task import Compaction, compact_item
+from offsetlake.pipeline.compact.reduced_history import Compaction
+from offsetlake.pipeline.compact.task import compact_item
 from offsetlake.pipeline.parallel import concurrent_tasks, distribute
 from offsetlake.util.amounts import counted
 

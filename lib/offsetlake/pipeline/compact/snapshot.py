@@ -24,15 +24,15 @@ from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import OFFSETS_TOPIC, LogExtent, LogPartition, OffsetRange
 from offsetlake.log.readiness import repair_after_crash
 from offsetlake.log.reading import decode, plan_readers
-from offsetlake.pipeline.compact.task import (
+from offsetlake.pipeline.compact.reduced_history import (
     Compaction,
     ReducedHistory,
     reduce_history,
-    replaced_groups,
     replayed_groups,
     still_pending,
     unresolved,
 )
+from offsetlake.pipeline.compact.task import replaced_groups
 from offsetlake.pipeline.ingest.known_log import check_same_log
 from offsetlake.pipeline.ingest.rows import of_others
 from offsetlake.rules.reduction import KEY, latest, merged
