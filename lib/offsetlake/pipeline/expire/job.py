@@ -16,9 +16,10 @@ from offsetlake.lake.foreign.guard import writing
 from offsetlake.lake.history.history_files import ALL_RUNS, partition_files
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.state_files import stored_topics
+from offsetlake.pipeline.expire.evaluation import evaluated_tables, start_evaluation
 from offsetlake.pipeline.expire.last_evaluation import LastEvaluation, same_evaluation
 from offsetlake.pipeline.expire.rejections import keep_rejections, rejections
-from offsetlake.pipeline.expire.task import Decided, Planned, evaluated_tables, plan_tombstones, start_evaluation
+from offsetlake.pipeline.expire.task import Decided, Planned, plan_tombstones
 from offsetlake.pipeline.parallel import chunk_partitions, distribute
 from offsetlake.rules.policy import Override, RetentionPolicy
 from offsetlake.rules.retention import NEVER

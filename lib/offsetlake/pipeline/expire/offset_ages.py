@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from offsetlake.errors import BadRequest
 from offsetlake.lake.foreign.guard import state_versions
 from offsetlake.lake.lake import Lake
-from offsetlake.pipeline.expire.task import Evaluation, evaluated_tables, open_partition, start_evaluation
+from offsetlake.pipeline.expire.evaluation import Evaluation, evaluated_tables, open_partition, start_evaluation
 from offsetlake.rules.policy import RetentionPolicy, like
 from offsetlake.rules.retention import NEVER, Clock, groups_left_with_nothing
 from offsetlake.util.times import to_duration

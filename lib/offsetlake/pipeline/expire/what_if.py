@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from offsetlake.lake.foreign.guard import state_versions
 from offsetlake.lake.lake import Lake
-from offsetlake.pipeline.expire.task import Evaluation, evaluated_tables, open_partition, start_evaluation
+from offsetlake.pipeline.expire.evaluation import Evaluation, evaluated_tables, open_partition, start_evaluation
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.rules.retention import NEVER
 
