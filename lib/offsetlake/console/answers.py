@@ -26,7 +26,7 @@ from offsetlake.console.state import PAGE_ROWS, PageState
 from offsetlake.errors import NotInLake, OffsetlakeError
 from offsetlake.lake.data_files import FILE_ERRORS
 from offsetlake.lake.definitions import LAKE_VERSION
-from offsetlake.lake.files import active_files
+from offsetlake.lake.files import active_files, has_files
 from offsetlake.lake.history.history_files import ALL_RUNS, history_files
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.location.locate import LakeLocation
@@ -420,7 +420,7 @@ class Answers:
     def _what_is_unknown(self, lake: Lake, group_id: str) -> str:
         visitor = VISITOR.get()
         is_visible = visitor is not None and (visitor.sees(group_id) if group_id else visitor.access.sees_all())
-        if not is_visible or TABLE not in lake.tables() or not active_files(lake, TABLE):
+        if not is_visible or not has_files(lake, TABLE):
             return ""
         key = ("unknown", group_id, *lake.versions(TABLE, "groups", "offset_commits", "group_records").values())
         note: str = self.cache.get(key, lambda: what_is_unknown(lake, escape(group_id) if group_id else None))

@@ -276,6 +276,11 @@ def active_files(lake: Lake, table: str, version: DeltaTable | int | None = None
     return files
 
 
+def has_files(lake: Lake, table: str) -> bool:
+    """Return whether a table has data files; a lake of an older program may lack the table."""
+    return table in lake.tables() and bool(active_files(lake, table))
+
+
 def renamed_columns(target: DeltaTable, names: Iterable[str]) -> str:
     """Return a message with the columns that a table lacks or that have other names in its files; empty if none."""
     physical = {f.name: f.metadata.get("delta.columnMapping.physicalName", f.name) for f in target.schema().fields}

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from offsetlake.errors import UndecodableRecord
 from offsetlake.kafka.batches.reader import read_batches
 from offsetlake.kafka.records.coordinator_records import decode_record
-from offsetlake.lake.files import active_files
+from offsetlake.lake.files import has_files
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import quoted
 from offsetlake.queries.questions import log_partitions_like
@@ -30,7 +30,7 @@ WHERE NOT coalesce(is_control, false) AND EXISTS (
 
 def unresolved_rows(lake: Lake) -> pa.Table | None:
     """Return the rows of `unresolved_records`, the newest first; None if there are none, or an older lake."""
-    if TABLE not in lake.tables() or not active_files(lake, TABLE):
+    if not has_files(lake, TABLE):
         return None
     rows = lake.query(_ROWS, TABLE)
     return rows if rows.num_rows else None

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from offsetlake.errors import BadRequest, NotInLake
 from offsetlake.lake.definitions import definition
-from offsetlake.lake.files import table_schema
+from offsetlake.lake.files import has_files, table_schema
 from offsetlake.lake.history.group_places import condition_if_known, group_places
 from offsetlake.lake.history.history_cuts import Scope, last_cut
 from offsetlake.lake.history.history_files import TIMED_TABLES, smallest
@@ -114,7 +114,7 @@ def known_groups(lake: Lake, pattern: str) -> list[str]:
     """Return the groups that history has a record of and that match the pattern; raise NotInLake if there is none."""
     tables = ["offset_commits", "group_records", "groups"]  # some groups have only records that cannot be decoded
     parts = [f"SELECT group_id FROM {table}" for table in tables]  # noqa: S608
-    if "unresolved_records" in lake.tables():
+    if has_files(lake, "unresolved_records"):
         tables.append("unresolved_records")
         parts.append("SELECT group_id FROM unresolved_records WHERE scope = 'offset'")
     known = lake.query(f"SELECT DISTINCT group_id FROM ({' UNION ALL '.join(parts)})", *tables)  # noqa: S608
@@ -278,7 +278,7 @@ def check_committed(
 
 def _has_unresolved(lake: Lake, where: str) -> bool:
     """Return whether quarantined records leave an offset unknown that satisfies the condition."""
-    if "unresolved_records" not in lake.tables():
+    if not has_files(lake, "unresolved_records"):
         return False
     sql = f"SELECT 1 FROM unresolved_records {where} {'AND' if where else 'WHERE'} scope = 'offset' LIMIT 1"  # noqa: S608
     return bool(lake.query(sql, "unresolved_records").num_rows)

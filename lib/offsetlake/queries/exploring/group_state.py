@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offsetlake.lake.files import active_files, table_schema
+from offsetlake.lake.files import active_files, has_files, table_schema
 from offsetlake.lake.history.group_places import condition_if_known
 from offsetlake.lake.history.moved_groups import in_force_at, moved_places
 from offsetlake.lake.lake import Lake
@@ -87,7 +87,7 @@ def expiry(lake: Lake, offsets: pa.Table, group: Row | None, policy: RetentionPo
     """
     facts = GroupFacts(pa.Table.from_pylist([group] if group else [], schema=table_schema("groups")))
     unresolved = Unresolved(table_schema("unresolved_records").empty_table())
-    if "unresolved_records" in lake.tables() and active_files(lake, "unresolved_records"):
+    if has_files(lake, "unresolved_records"):
         unresolved = Unresolved(lake.query("SELECT * FROM unresolved_records", "unresolved_records").combine_chunks())
     pending = _pending(lake, offsets)
     found = evaluate(offsets, facts, pending, NEVER, policy.retention(offsets), unresolved=unresolved)
