@@ -1,34 +1,79 @@
 """Consumer offsets as a lakehouse: the offset commit log in Delta tables.
 
-For programs that only read: `offsetlake.open_snapshot(lake, log)`; for SQL in a Spark session of one's own:
-`offsetlake.register_views(spark, lake)`. Both are described in `docs/python-api.md`.
+For questions: `offsetlake.open(lake)`. For the newest offsets with the end of the log: `offsetlake.open_snapshot(lake,
+log)`. For SQL in a Spark session of one's own: `offsetlake.register_views(spark, lake)`. All are described in
+`docs/python-api.md`.
 """
 
-import os
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# Arrow's default allocator returns memory to the kernel and requests it again: a snapshot of ten million offsets takes
-# 6 s instead of 2 s with the allocator of the C library. Child processes inherit the setting.
-os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-
-# The allocator in delta-rs keeps freed memory for 10 s, and longer if no query follows. With 0.2 s, the first page of
-# the console over ten million offsets leaves 120 MB less, in the same time.
-os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:200,muzzy_decay_ms:0")
+from offsetlake.errors import (
+    BadRequest,
+    CheckFailed,
+    CorruptBatch,
+    LakeBusy,
+    LakeUnusable,
+    LogBusy,
+    LogMismatch,
+    LogUnavailable,
+    NotEnoughMemory,
+    NotInLake,
+    NotRead,
+    OffsetlakeError,
+    Refused,
+    TableChanged,
+    UndecodableRecord,
+)
 
 if TYPE_CHECKING:
+    from offsetlake.api.open_lake import open_lake as open  # noqa: A004 - a name of this package, as in gzip
     from offsetlake.lake.sql.spark_views import register_views
     from offsetlake.pipeline.compact.snapshot import open_snapshot
+    from offsetlake.queries.answer_notes import notes
 
-__all__ = ["open_snapshot", "register_views"]
+    __version__: str
+
+__all__ = [
+    "BadRequest",
+    "CheckFailed",
+    "CorruptBatch",
+    "LakeBusy",
+    "LakeUnusable",
+    "LogBusy",
+    "LogMismatch",
+    "LogUnavailable",
+    "NotEnoughMemory",
+    "NotInLake",
+    "NotRead",
+    "OffsetlakeError",
+    "Refused",
+    "TableChanged",
+    "UndecodableRecord",
+    "__version__",
+    "notes",
+    "open",
+    "open_snapshot",
+    "register_views",
+]
+
+_LATER = {
+    "notes": ("offsetlake.queries.answer_notes", "notes"),
+    "open": ("offsetlake.api.open_lake", "open_lake"),
+    "open_snapshot": ("offsetlake.pipeline.compact.snapshot", "open_snapshot"),
+    "register_views": ("offsetlake.lake.sql.spark_views", "register_views"),
+}
+"""Modules and names of what is imported when it is used: the serving process must not load what it needs."""
 
 
 def __getattr__(name: str) -> Any:
-    if name == "open_snapshot":  # when it is asked for: the serving process must not load what it needs
-        from offsetlake.pipeline.compact.snapshot import open_snapshot  # noqa: PLC0415
+    if name == "__version__":
+        return import_module("offsetlake.util.program").program_version()
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _LATER[name]
+    return getattr(import_module(module), attribute)
 
-        return open_snapshot
-    if name == "register_views":
-        from offsetlake.lake.sql.spark_views import register_views  # noqa: PLC0415
 
-        return register_views
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return __all__

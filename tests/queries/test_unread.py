@@ -1,9 +1,14 @@
 """What a question answers about groups whose log partition was not in the folder that the lake was read from."""
 
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+import offsetlake
+from offsetlake.api.open_lake import OpenLake
+from offsetlake.errors import NotInLake
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.runs import last_run
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
@@ -94,6 +99,34 @@ def test_a_group_that_was_not_read_is_not_unknown(question: tuple[str, ...], lak
     assert code == 3, err
     assert f"Nothing is known about group {ELSEWHERE!r}" in err
     assert f"{OFFSETS_TOPIC}-{group_log_partition(ELSEWHERE, 50)}," in err
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda lake: lake.offsets(),
+        lambda lake: lake.as_of("2024-01-01"),
+        lambda lake: lake.groups(),
+        lambda lake: lake.groups(as_of="2024-01-01"),
+        lambda lake: lake.history(IN_LOG[0], "t", 0),
+        lambda lake: lake.diff("2023-12-01", "2024-01-01"),
+        lambda lake: lake.audit("changes"),
+        lambda lake: lake.sql("SELECT count(*) FROM offsets"),
+        lambda lake: lake.tombstones(),
+        lambda lake: lake.runs(),
+    ],
+)
+def test_answers_of_the_python_api_have_notes(question: Callable[[OpenLake], pa.Table], lake: Lake) -> None:
+    (note,) = offsetlake.notes(question(offsetlake.open(str(lake.location))).slice(0, 1))
+    assert note.startswith(f"NOT READ: {OFFSETS_TOPIC}-1, 3, 5")
+
+
+def test_an_error_has_the_notes_of_the_answer(lake: Lake, run: Run) -> None:
+    with pytest.raises(NotInLake) as raised:
+        offsetlake.open(str(lake.location)).offsets(topic="other")
+    assert [note[:8] for note in raised.value.__notes__] == ["NOT READ"]
+    code, _, err = run("offsets", "--topic", "other", "--lake", str(lake.location))
+    assert (code, [line[:8] for line in err.splitlines()]) == (2, ["NOT READ", "error: n"])
 
 
 def test_a_group_that_would_have_been_read_is_unknown(lake: Lake, run: Run) -> None:

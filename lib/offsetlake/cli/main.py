@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from offsetlake.errors import NotInLake, OffsetlakeError
 from offsetlake.util.absent import load_arrow
 from offsetlake.util.escaping import visible
-from offsetlake.util.memory_limit import return_engine_memory
+from offsetlake.util.memory_limit import choose_allocators
 from offsetlake.util.processes import leave, open_standard_streams
 
 EXIT_INTERNAL_ERROR = 70  # EX_SOFTWARE
@@ -39,7 +39,7 @@ def run(arguments: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # for text that is not escaped, such as help
-    return_engine_memory()
+    choose_allocators()
     load_arrow()
     from typer.exceptions import TyperException  # noqa: PLC0415 - imported late, as the module docstring explains
 
@@ -52,6 +52,8 @@ def run(arguments: Sequence[str] | None) -> int:
         with naming_damage():
             result: Any = command(args=words, prog_name="offsetlake", standalone_mode=False, obj=words)
     except (OffsetlakeError, TyperException) as error:
+        for note in getattr(error, "__notes__", ()):
+            _write_error(note)
         message = error.format_message() if isinstance(error, TyperException) else str(error)
         message += error.suggest() if isinstance(error, NotInLake) else ""
         _write_error(f"error: {' '.join(message.split())}")

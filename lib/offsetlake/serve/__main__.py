@@ -6,12 +6,16 @@
 import os
 import sys
 
-from offsetlake.errors import OffsetlakeError
-from offsetlake.serve.server import serve
-from offsetlake.serve.settings import Settings, with_secrets
-from offsetlake.util.escaping import visible
-from offsetlake.util.log_lines import log_to_stderr
-from offsetlake.util.processes import open_standard_streams
+from offsetlake.util.memory_limit import choose_allocators
+
+choose_allocators()
+
+from offsetlake.errors import OffsetlakeError  # noqa: E402
+from offsetlake.serve.server import serve  # noqa: E402
+from offsetlake.serve.settings import Settings, with_secrets  # noqa: E402
+from offsetlake.util.escaping import visible  # noqa: E402
+from offsetlake.util.log_lines import log_to_stderr  # noqa: E402
+from offsetlake.util.processes import open_standard_streams  # noqa: E402
 
 
 def main() -> int:

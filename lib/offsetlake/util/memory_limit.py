@@ -18,17 +18,23 @@ _STATM = Path("/proc/self/statm")
 _LARGE_BLOCK_BYTES = 1 << 17
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # parameters of mallopt in malloc.h
 _ARENAS = 2
-_ENGINE_ALLOCATOR = "_RJEM_MALLOC_CONF"
-_ENGINE_SETTINGS = "narenas:1,dirty_decay_ms:200,muzzy_decay_ms:0"
+_ALLOCATORS = {
+    # Arrow's default allocator returns memory to the kernel and requests it again: a snapshot of ten million offsets
+    # takes 6 s instead of 2 s with the allocator of the C library.
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    # The allocator in delta-rs (jemalloc) keeps freed memory for 10 s, and longer if no query follows. With 0.2 s, the
+    # first page of the console over ten million offsets leaves 120 MB less, in the same time.
+    "_RJEM_MALLOC_CONF": "dirty_decay_ms:200,muzzy_decay_ms:0",
+}
 
 
-def return_engine_memory() -> None:
-    """Make the query engine return what it has freed to the system after 0.2 s, before it is loaded.
+def choose_allocators() -> None:
+    """Choose the allocators of Arrow and delta-rs, before either is loaded.
 
-    By default its allocator (jemalloc) keeps it for 10 s, in several arenas: the first page of the console over
-    100,000 groups needed 70 MB more. Child processes inherit the settings. Those of the environment are kept.
+    Child processes inherit the settings. Those of the environment are kept.
     """
-    os.environ.setdefault(_ENGINE_ALLOCATOR, _ENGINE_SETTINGS)
+    for variable, setting in _ALLOCATORS.items():
+        os.environ.setdefault(variable, setting)
 
 
 def return_large_blocks() -> None:

@@ -6,18 +6,19 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
 
-import pyarrow as pa
-
+from offsetlake.api.open_lake import OpenLake
 from offsetlake.cli import config, output
 from offsetlake.cli.fleet.lakes import read_lakes, selected
-from offsetlake.errors import BadRequest, TableChanged
-from offsetlake.lake.foreign.guard import refuse_changed
+from offsetlake.errors import BadRequest
+from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.lake.history.history_cuts import Scope
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.runs import last_run
+from offsetlake.lake.sql.answers import Answer
 from offsetlake.log.address import CLUSTER_SCHEME, LogAddress
+from offsetlake.queries.answer_notes import notes
 from offsetlake.queries.in_doubt import what_is_unknown
-from offsetlake.queries.questions import newest_instant, what_was_dropped
+from offsetlake.queries.questions import what_was_dropped
 from offsetlake.queries.unread import unread
 from offsetlake.util.times import is_plain, is_relative, now_ms, to_iso, to_ms
 
@@ -96,20 +97,14 @@ class CommandContext:
                 settings = replace(settings, log=location)
         return settings.address()
 
-    def open_lake(self, *, warn_only: bool = False) -> Lake:
-        """Open the lake for a query.
+    @property
+    def questions(self) -> OpenLake:
+        """The lake, as the Python API opens it: `write` writes the notes of its answers."""
+        return OpenLake(self.settings.lake)
 
-        Args:
-            warn_only: Print a warning, instead of raising TableChanged, if another program changed a table.
-
-        """
-        lake = Lake.open(self.settings.lake)
-        try:
-            refuse_changed(lake)
-        except TableChanged as error:
-            if not warn_only:
-                raise
-            output.write_note(f"warning: {error}")
+    def open_lake(self) -> Lake:
+        """Open the lake for a query, and write the notes about what it has not read."""
+        lake = open_verified(self.settings.lake)
         self.note_unread(lake)
         return lake
 
@@ -132,15 +127,6 @@ class CommandContext:
         if of_plan or not is_plain(text, timestamp):
             output.write_note(f"{option} {text!r} is {to_iso(timestamp)} (UTC).")
         return timestamp
-
-    def note_future(self, lake: Lake, *timestamps: int) -> None:
-        """Write a note to standard error if an answer is about an instant that has not come yet."""
-        newest = newest_instant(lake) if max(timestamps) > self.now else None
-        if newest is not None:
-            output.write_note(
-                f"{to_iso(max(timestamps))} is in the future: the newest record is of {to_iso(newest)}, and the answer "
-                "is the state after it."
-            )
 
     @property
     def absolute_arguments(self) -> list[str]:
@@ -174,9 +160,11 @@ class CommandContext:
         """The maximum number of rows to query; None if all are needed to count those that are not written."""
         return self.limit or None
 
-    def write(self, answer: pa.Table, shown: Mapping[str, int] | None = None, total: int | None = None) -> None:
-        """Write an answer in the selected format, up to the limit (`offsetlake.cli.output.write`)."""
+    def write(self, answer: Answer, shown: Mapping[str, int] | None = None, total: int | None = None) -> None:
+        """Write an answer in the selected format, up to the limit (`offsetlake.cli.output.write`), and its notes."""
         output.write(answer, self.format, shown, self.limit, total=total)
+        for note in notes(answer):
+            output.write_note(note)
 
     def flags(self, *names: str) -> list[str]:
         """Return the named options as they were given, for a command that uses the same lake or log."""

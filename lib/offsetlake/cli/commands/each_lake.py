@@ -11,12 +11,15 @@ from typing import Concatenate, NamedTuple, ParamSpec
 
 import pyarrow as pa
 
+from offsetlake.api.reader import in_memory
 from offsetlake.cli import output
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.config import Entry
 from offsetlake.cli.fleet.processes import Outcome, for_each
 from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest, FleetFailed
+from offsetlake.lake.sql.answers import Answer
+from offsetlake.queries.answer_notes import notes
 from offsetlake.util.amounts import counted
 from offsetlake.util.temporary_folders import temporary_folder
 
@@ -101,17 +104,19 @@ class LakeContext(CommandContext):
         """The name of the lake."""
         return self.name
 
-    def write(self, answer: pa.Table, shown: Mapping[str, int] | None = None, total: int | None = None) -> None:
-        """Leave the rows that can be written, with the column CLUSTER, in the folder."""
+    def write(self, answer: Answer, shown: Mapping[str, int] | None = None, total: int | None = None) -> None:
+        """Leave the rows that can be written, with the column CLUSTER, in the folder, and write the notes."""
         if CLUSTER in answer.column_names:
             raise BadRequest(f"The answer already has a column {CLUSTER}: choose another name for it.")
-        rows = answer.slice(0, output.max_rows(self.limit, self.format))
+        rows = in_memory(answer.slice(0, output.max_rows(self.limit, self.format)))
         names = pa.DictionaryArray.from_arrays(pa.array([0] * rows.num_rows, pa.int32()), [self.name])
         rows = rows.add_column(0, CLUSTER, names)
         with pa.OSFile(str(self.folder / _ROWS), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
             writer.write_table(rows)
         columns = {"total": answer.num_rows if total is None else total, "shown": shown}
         (self.folder / _COLUMNS).write_text(json.dumps(columns), encoding="utf-8")
+        for note in notes(answer):
+            output.write_note(note)
 
 
 _ROWS, _COLUMNS = "rows.arrow", "columns.json"

@@ -20,6 +20,7 @@ from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from offsetlake.cli.output import write_note
 from offsetlake.cli.progress import Progress
 from offsetlake.errors import NotInLake, OffsetlakeError
 from offsetlake.lake.data_files import naming_damage
@@ -123,6 +124,8 @@ def _run(work: Work, name: str, folder: Path) -> None:
             with naming_damage():
                 work(name, folder)
         except OffsetlakeError as error:
+            for note in getattr(error, "__notes__", ()):
+                write_note(note)
             failure = Failure(str(error), error.exit_code, isinstance(error, NotInLake))
         except Exception as error:  # noqa: BLE001 - the outermost frame of the process: the traceback is written
             traceback.print_exc()

@@ -30,8 +30,6 @@ from offsetlake.lake.sql.fleet_catalogs import fleet_statements
 from offsetlake.lake.sql.spark_views import spark_statements
 from offsetlake.lake.sql.views import View
 from offsetlake.lake.sql.views import views as all_views
-from offsetlake.queries.audits import audit as query_view
-from offsetlake.queries.history.diff import diff as query_diff
 
 MIN_SLOW_SECONDS = 5  # a query of all groups that takes longer suggests --group
 
@@ -68,16 +66,15 @@ def audit(
 @each_lake()
 @limited_memory()
 def _query(context: CommandContext, view: str, group: str | None, topic: str | None, since: str | None) -> None:
-    lake = context.open_lake()
     since_ms = None if since is None else context.instant("--since", since)
     with Progress(quiet=True) as progress:
         progress.say(f"querying {view}")
-        rows = query_view(lake, view, group, topic, since_ms, context.max_rows, progress.advance)
+        rows = context.questions.scan_audit(
+            view, group, topic, since=since_ms, limit=context.max_rows, advance=progress.advance
+        )
     if group is None and "group_id" in all_views()[view].columns and progress.seconds > MIN_SLOW_SECONDS:
         write_note("The query read all groups: it is faster with --group PATTERN.")
     context.write(rows, _importance(all_views()[view], rows.column_names))
-    context.note_dropped(lake)
-    context.note_unknown(lake, group)
 
 
 @command(
@@ -95,14 +92,11 @@ def diff(
     topic: TopicOption = None,
 ) -> None:
     """Compare the offsets at two times: show those that differ, and the difference."""
-    lake = context.open_lake()
-    instants = context.instant("--from", from_), context.instant("--to", to)
+    start, end = context.instant("--from", from_), context.instant("--to", to)
     with Progress(quiet=True) as progress:
         progress.say("comparing offsets")
-        rows = query_diff(lake, *instants, group, topic, context.max_rows, progress.advance)
-    context.note_future(lake, *instants)
+        rows = context.questions.diff(start, end, group, topic, limit=context.max_rows, advance=progress.advance)
     context.write(rows)
-    context.note_unknown(lake, group)
 
 
 @command(

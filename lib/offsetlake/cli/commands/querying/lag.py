@@ -3,7 +3,6 @@
 from typing import Annotated, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import typer
 
 from offsetlake.cli.commands.context import CommandContext
@@ -18,15 +17,13 @@ from offsetlake.cli.commands.options import (
     TopicOption,
     command,
 )
-from offsetlake.cli.output import write_note
 from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.location.locate import locate
 from offsetlake.lake.sql.engine import limited_memory
-from offsetlake.queries.lag import behind, lag_of_groups, lag_of_partitions, recorded_before, shown_status
+from offsetlake.queries.lag import behind, shown_status
 from offsetlake.queries.lag_over_time import lag_over_time
-from offsetlake.queries.lag_rows import OFFSET_UNKNOWN
 from offsetlake.queries.standby import standby_lag
 
 # The columns of tables for people, each with its importance (`offsetlake.cli.tables.Column`).
@@ -101,10 +98,10 @@ def lag(
 
     BEYOND_END: the committed offset is above the log end: the topic lost records, or was deleted and created again.
     """
-    lake = context.open_lake()
     if over_time:
         if group is None or partitions or (topic, status, now, standby) != (None,) * 4:
             raise BadRequest("--over-time requires --group, and cannot be combined with options other than --limit.")
+        lake = context.open_lake()
         context.write(lag_over_time(lake, group))
         context.note_dropped(lake)
         context.note_unknown(lake, group)
@@ -112,37 +109,14 @@ def lag(
     if standby is not None:
         if partitions or (topic, status, now) != (None, None, None):
             raise BadRequest("--standby cannot be combined with options other than --group and --limit.")
-        context.write(standby_lag(lake, Lake.open(locate(standby)), group), _STANDBY_SHOWN)
+        context.write(standby_lag(context.open_lake(), Lake.open(locate(standby)), group), _STANDBY_SHOWN)
         return
     instant = None if now is None else context.instant("--now", now)
-    by_partition = _by_partition(lake, group, topic, instant, owners=partitions)
-    rows = by_partition if partitions else lag_of_groups(by_partition)
-    if status is not None:
-        rows = rows.filter(pc.equal(rows["status"], status))
+    with Progress(quiet=True) as progress:
+        progress.say("computing lag")
+        rows = context.questions.lag(group, topic, status=status, partitions=partitions, now=instant)
     rows = rows.append_column("behind", pa.array(behind(rows), pa.string()))
     if context.settings.format == "table":
         shown = pa.array(shown_status(rows), pa.string())
         rows = rows.set_column(rows.column_names.index("status"), "status", shown)
     context.write(rows, _PARTITIONS_SHOWN if partitions else _GROUPS_SHOWN)
-    context.note_unknown(lake, group)
-
-
-def _by_partition(lake: Lake, group: str | None, topic: str | None, now: int | None, *, owners: bool) -> pa.Table:
-    """Return the lag of each partition, and write notes about those of which it is unknown."""
-    with Progress(quiet=True) as progress:
-        progress.say("computing lag")
-        rows = lag_of_partitions(lake, group, topic, now, owners=owners)
-    if now is None and (sentence := recorded_before(lake)):
-        write_note(sentence)
-    reasons = {
-        "their committed offsets are unknown, because records cannot be decoded": pc.equal(rows["why"], OFFSET_UNKNOWN),
-        "the last cycle did not read their log end offsets": pc.is_null(rows["end_offset"]),
-        "they have no committed offset": pc.equal(rows["status"], "NO_COMMIT"),
-        "their committed offsets are beyond the log end": pc.equal(rows["status"], "BEYOND_END"),
-    }
-    unknown = pc.is_null(rows["lag"])
-    for reason, chosen in reasons.items():
-        if count := pc.sum(pc.and_(unknown, pc.fill_null(chosen, fill_value=False))).as_py():
-            write_note(f"The lag of {count:,} of {rows.num_rows:,} partitions is unknown: {reason}.")
-        unknown = pc.and_not(unknown, pc.fill_null(chosen, fill_value=False))
-    return rows

@@ -1,6 +1,5 @@
 """The commands that query the state and history of offsets; none of them starts Spark."""
 
-import re
 from typing import Annotated, Literal
 
 import pyarrow as pa
@@ -23,14 +22,9 @@ from offsetlake.cli.commands.options import (
     command,
 )
 from offsetlake.cli.progress import Progress
-from offsetlake.lake.definitions import HISTORY, TABLES
+from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.sql.engine import limited_memory
-from offsetlake.lake.sql.select import select
-from offsetlake.lake.sql.views import views
 from offsetlake.queries import questions
-from offsetlake.queries.exploring.commits import Filters
-from offsetlake.queries.history.as_of import groups_as_of, offsets_as_of
-from offsetlake.queries.history.in_doubt import note_about_history
 from offsetlake.util.times import about, duration_ms, to_duration
 
 # The columns of tables for people, in their order, each with its importance (`offsetlake.cli.tables.Column`).
@@ -85,21 +79,18 @@ def offsets(
     as_of: AsOfOption = None,
 ) -> None:
     """Show the latest committed offset of each group, topic and partition, now or at a time."""
-    lake = context.open_lake()
+    lake = context.questions
     if as_of is None:
-        rows = questions.offsets(lake, group, topic, output.max_rows(context.limit, context.settings.format))
-        total = questions.count_offsets(lake, group, topic)
+        limit = output.max_rows(context.limit, context.format)
+        rows = lake.offsets(group, topic, limit=limit)
+        total = rows.num_rows if rows.num_rows != limit else lake.count_offsets(group, topic)
     else:
         instant = context.instant("--as-of", as_of)
         with Progress(quiet=True) as progress:
             progress.say(f"looking up offsets as of {as_of}")
-            rows = offsets_as_of(lake, instant, group, topic, context.max_rows, progress.advance)
-        context.note_future(lake, instant)
+            rows = lake.as_of(instant, group, topic, limit=context.max_rows, advance=progress.advance)
         total = rows.num_rows
-    if not rows.num_rows and (group is not None or topic is not None):
-        questions.check_committed(lake, group, topic)
     context.write(rows, _OFFSETS_SHOWN, total)
-    context.note_unknown(lake, group)
 
 
 @command(
@@ -123,17 +114,13 @@ def groups(
     as_of: AsOfOption = None,
 ) -> None:
     """Show the type, state, members, subscription and number of offsets of each group, now or at a time."""
-    lake = context.open_lake()
-    if as_of is None:
-        rows = questions.groups(lake, group, state, group_type)
-    else:
-        instant = context.instant("--as-of", as_of)
-        with Progress(quiet=True) as progress:
-            progress.say(f"looking up groups as of {as_of}")
-            rows = groups_as_of(lake, instant, group, state, group_type, advance=progress.advance)
-        context.note_future(lake, instant)
-    context.write(questions.check_known(lake, rows, group), _GROUPS_SHOWN)
-    context.note_unknown(lake, group)
+    instant = None if as_of is None else context.instant("--as-of", as_of)
+    with Progress(quiet=True) as progress:
+        progress.say("looking up groups" if as_of is None else f"looking up groups as of {as_of}")
+        rows = context.questions.groups(
+            group, state=state, group_type=group_type, as_of=instant, advance=progress.advance
+        )
+    context.write(rows, _GROUPS_SHOWN)
 
 
 @command(
@@ -166,17 +153,14 @@ def history(
     ] = None,
 ) -> None:
     """Show the commits of a group for one partition, newest first, with resets and, if recorded, the principal."""
-    lake = context.open_lake()
-    questions.check_committed(lake, group, topic, partition)
-    times = {"--since": since, "--until": until}
-    period = (None if time is None else context.instant(option, time) for option, time in times.items())
-    filters = Filters(event or "", who or "", *period)
-    rows = questions.history(lake, group, topic, partition, context.max_rows, choose=filters.chosen)
+    first, last = (
+        None if time is None else context.instant(option, time)
+        for option, time in {"--since": since, "--until": until}.items()
+    )
+    rows = context.questions.history(
+        group, topic, partition, event=event, who=who, since=first, until=last, limit=context.max_rows
+    )
     context.write(rows, _HISTORY_SHOWN)
-    if note := note_about_history(lake, group, topic, partition, questions.log_partitions_of(lake, [group])):
-        output.write_note(note)
-    context.note_dropped(lake)
-    context.note_unknown(lake, group)
 
 
 @command(
@@ -223,16 +207,10 @@ def sql(
     ],
 ) -> None:
     """Run a read-only SQL query over all tables and views of the lake."""
-    lake = context.open_lake(warn_only=True)
     with Progress(quiet=True) as progress:
         progress.say("running the query")
-        rows = select(lake, statement)
+        rows = context.questions.scan_sql(statement)
     context.write(rows)
-    named = {*re.findall(r"\w+", statement)}
-    if named & {*HISTORY, *views()}:
-        context.note_dropped(lake)
-    if "audit_events" in named:
-        context.note_dropped(lake, "audit_events")
 
 
 @command(
@@ -291,7 +269,5 @@ def tombstones(
     ] = None,
 ) -> None:
     """Show planned and written tombstones, each with the retention rule, the evidence and the outcome."""
-    lake = context.open_lake()
-    rows = questions.tombstones(lake, group, outcome, rule, context.max_rows)
-    context.write(questions.check_known(lake, rows, group), _TOMBSTONES_SHOWN)
-    context.note_unknown(lake, group)
+    rows = context.questions.tombstones(group, outcome=outcome, rule=rule, limit=context.max_rows)
+    context.write(rows, _TOMBSTONES_SHOWN)

@@ -9,7 +9,6 @@ from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.each_lake import each_lake
 from offsetlake.cli.commands.options import FLEET, LAKE, QUESTIONS, ROWS, command
 from offsetlake.queries.cycles import as_texts, duration_text, list_cycles
-from offsetlake.queries.run_changes import list_runs
 
 # The columns of tables for people, each with its importance (`offsetlake.cli.tables.Column`).
 _SHOWN = {
@@ -37,8 +36,7 @@ def runs(
     ] = False,
 ) -> None:
     """List the runs of all jobs, newest first, with start, duration, records read, rows written and result."""
-    lake = context.open_lake()
-    rows = list_cycles(lake) if cycles else list_runs(lake)
+    rows = list_cycles(context.open_lake()) if cycles else context.questions.runs()
     if context.format == "table":
         rows = as_texts(rows) if cycles else _as_texts(rows)
     context.write(rows, _CYCLES_SHOWN if cycles else _SHOWN)
