@@ -25,7 +25,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from offsetlake.cli import main
-from offsetlake.cli.example_log import write_example
+from offsetlake.log.writer.example_log import write_example
 from offsetlake.pipeline import runner
 from offsetlake.zookeeper.client import ZooKeeperAddress, connected
 from offsetlake.zookeeper.consumers import read_offsets

@@ -17,11 +17,11 @@ from typer.main import get_command
 
 from offsetlake.cli import output
 from offsetlake.cli.app import app
-from offsetlake.cli.example_log import write_example
 from offsetlake.lake.definitions import LAKE_VERSION, TABLES
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.views import views
+from offsetlake.log.writer.example_log import write_example
 from offsetlake.pipeline import runner
 from support.command_line import Run
 from support.documents import ROOT

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from offsetlake.cli.example_log import write_example
 from offsetlake.lake.lake import Lake
+from offsetlake.log.writer.example_log import write_example
 from support.dags.airflow_runs import ROOT, Airflow
 from support.e2e.lakes import rows
 

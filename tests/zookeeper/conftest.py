@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from kazoo.client import KazooClient
 
-from offsetlake.cli.example_log import write_example
+from offsetlake.log.writer.example_log import write_example
 from offsetlake.pipeline import runner
 from support.e2e.in_process import InProcess, NoSpark
 from support.e2e.lakes import cycle

@@ -15,7 +15,6 @@ import pytest
 
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.serving.console import console_of
-from offsetlake.cli.example_log import write
 from offsetlake.console.changing import workbench
 from offsetlake.console.changing.workbench import Stage, Workbench, await_changes
 from offsetlake.errors import LogUnavailable
@@ -23,6 +22,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.location.locate import locate
 from offsetlake.log.address import LogAddress
 from offsetlake.log.cluster.connection import KafkaConnection
+from offsetlake.log.writer.example_log import write
 from offsetlake.pipeline import runner
 from offsetlake.queries import questions
 from support.command_line import Run

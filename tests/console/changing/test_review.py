@@ -14,12 +14,12 @@ import pytest
 
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.serving.console import console_of
-from offsetlake.cli.example_log import DAY_S, write
 from offsetlake.console.changing.workbench import Workbench
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.location.locate import locate
 from offsetlake.log.address import LogAddress
+from offsetlake.log.writer.example_log import DAY_S, write
 from offsetlake.pipeline import runner
 from offsetlake.pipeline.changes.cleanup import plan_cleanup_of_orphans
 from offsetlake.queries import questions

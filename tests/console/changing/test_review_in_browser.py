@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from offsetlake.cli.example_log import DAY_S, write
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
+from offsetlake.log.writer.example_log import DAY_S, write
 from offsetlake.pipeline import runner
 from offsetlake.queries.review import planned_tombstones
 from offsetlake.rules.policy import RetentionPolicy

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from offsetlake.cli.commands.options import JOBS, app, epilog
-from offsetlake.cli.example_log import LATER, write_example
 from offsetlake.cli.output import write_line
+from offsetlake.log.writer.example_log import LATER, write_example
 from offsetlake.util.command_lines import command_line
 
 
