@@ -12,11 +12,12 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from offsetlake.console.access import Gate, SignInRequired, is_same_origin
-from offsetlake.console.answers import Answers
+from offsetlake.console.answers import PageAnswers
 from offsetlake.console.changing.workbench import Workbench
 from offsetlake.console.dashboard import DASHBOARD
 from offsetlake.console.hosts import is_local
 from offsetlake.console.page_lake import OPENED
+from offsetlake.console.page_notes import PageNotes
 from offsetlake.console.pages import NOT_COMPRESSED, NOTES, PATH, as_sentence, no_notes, render
 from offsetlake.console.routes import (
     changes,
@@ -69,7 +70,7 @@ def application(
         dashboard: The address of the dashboard to which pages link (`offsetlake.console.dashboard`); empty for none.
     """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    answers, lake = Answers(location), str(location)
+    answers, lake = PageAnswers(location), str(location)
     app.state.answers = answers
     groups.add_routes(app, answers, lake, policy)
     steps.add_routes(app, answers, lake, source)
@@ -83,7 +84,7 @@ def application(
     sql.add_routes(app, location)
     sign_in.add_routes(app)
     static_files.add_routes(app)
-    return checked(app, gate, dashboard, answers.notes)
+    return checked(app, gate, dashboard, PageNotes(answers).about)
 
 
 def checked(app: FastAPI, gate: Gate, dashboard: str = "", notes: Callable[[str], Sequence[str]] = no_notes) -> ASGIApp:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from offsetlake.console.access import Visitor
-from offsetlake.console.answers import Answers
+from offsetlake.console.answers import PageAnswers
 from offsetlake.console.changing.forms import STDIN, ChangeRequest, Requested
 from offsetlake.console.changing.review import SUBJECTS, described
 from offsetlake.console.changing.workbench import Decide, Say, Work, Workbench
@@ -42,7 +42,7 @@ _TAKEN_BACK = (
 
 
 def decide_on(
-    bench: Workbench, answers: Answers, show: str, decision: str, selected: pa.Table, visitor: Visitor
+    bench: Workbench, answers: PageAnswers, show: str, decision: str, selected: pa.Table, visitor: Visitor
 ) -> Work:
     """Begin what a decision about selected rows of a list of the review requires; raise BadRequest if it cannot be."""
     by = _principal(visitor)
@@ -153,7 +153,7 @@ def _decided(rows: pa.Table, reason: str) -> pa.Table:
     return pa.table({"group_id": rows["group_id"], "row": [*texts]} | done)
 
 
-def _deletion_of_orphans(answers: Answers, selected: pa.Table, log: LogAddress) -> ChangeRequest:
+def _deletion_of_orphans(answers: PageAnswers, selected: pa.Table, log: LogAddress) -> ChangeRequest:
     """Return what deletes the selected groups of `orphans`, or their offsets of unused topics."""
     names = selected["group_id"].to_pylist()
     live = log.connection is not None

@@ -8,7 +8,7 @@ from functools import partial
 import pyarrow as pa
 
 from offsetlake.console.access import Visitor
-from offsetlake.console.answers import Answers
+from offsetlake.console.answers import PageAnswers
 from offsetlake.console.changing.workbench import Workbench
 from offsetlake.errors import BadRequest, LakeUnusable
 from offsetlake.lake.lake import Lake
@@ -116,12 +116,12 @@ SUBJECTS: Mapping[str, Subject] = {
 """The lists by their names in addresses."""
 
 
-def listed(answers: Answers, subject: Subject, visitor: Visitor, pattern: str | None) -> pa.Table:
+def listed(answers: PageAnswers, subject: Subject, visitor: Visitor, pattern: str | None) -> pa.Table:
     """Return the rows of a list about groups that the visitor may read, of a pattern."""
     return like(visitor.visible(answers.rows(subject.rows)), pattern)
 
 
-def counts(answers: Answers, visitor: Visitor) -> dict[str, int]:
+def counts(answers: PageAnswers, visitor: Visitor) -> dict[str, int]:
     """Return the number of rows that a visitor may read of the lists which do not grow with history, by their names.
 
     A list is omitted while it is still being read.
@@ -134,7 +134,7 @@ def _groups(subject: Subject, lake: Lake) -> pa.Table:
     return subject.rows(lake).select(["group_id"])
 
 
-def approval_problem(answers: Answers, bench: Workbench, show: str) -> str:
+def approval_problem(answers: PageAnswers, bench: Workbench, show: str) -> str:
     """Return why nothing in a list can be approved now; empty if it can."""
     if problem := bench.log_problem():
         return problem

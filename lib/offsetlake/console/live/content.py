@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from offsetlake.console import forked
-from offsetlake.console.answers import Answers
+from offsetlake.console.answers import PageAnswers
 from offsetlake.console.live import child
 from offsetlake.errors import OffsetlakeError
 from offsetlake.rules.policy import RetentionPolicy
@@ -52,7 +52,7 @@ class LiveContent:
     The child process bounds the memory of this one; it gives way to those for which visitors wait.
     """
 
-    def __init__(self, answers: Answers, part: str, lake: str, policy: RetentionPolicy) -> None:
+    def __init__(self, answers: PageAnswers, part: str, lake: str, policy: RetentionPolicy) -> None:
         self._answers, self._lock = answers, threading.Lock()
         self._request = {"part": part, "lake": lake, "policy": asdict(policy)}
         self._computed: tuple[int, ...] = ()

@@ -9,7 +9,7 @@ from fastapi.responses import RedirectResponse
 from starlette.exceptions import HTTPException
 
 from offsetlake.console.access import Change, Reader, Visitor
-from offsetlake.console.answers import Answers
+from offsetlake.console.answers import PageAnswers
 from offsetlake.console.changing.forms import KINDS, KINDS_OF_SHARE, OF_CLUSTER, STRATEGIES, Requested, read_form
 from offsetlake.console.changing.workbench import Stage, Work, Workbench
 from offsetlake.console.pages import page_response
@@ -38,7 +38,7 @@ _Entries = Annotated[dict[str, str], Depends(_entries)]
 """What the fields of a form contain at first."""
 
 
-def add_routes(app: FastAPI, answers: Answers, bench: Workbench | None, source: Sequence[str]) -> None:
+def add_routes(app: FastAPI, answers: PageAnswers, bench: Workbench | None, source: Sequence[str]) -> None:
     """Add the routes; without a bench all are refused. `source` are the options with the lake and the log."""
 
     @app.get("/change")
@@ -94,7 +94,7 @@ def _opened(bench: Workbench | None) -> Workbench:
     return bench
 
 
-def _kinds(answers: Answers, group: str, kind: str) -> Mapping[str, str]:
+def _kinds(answers: PageAnswers, group: str, kind: str) -> Mapping[str, str]:
     """Return the forms for a group with their titles; raise BadRequest if the group cannot be changed by `kind`."""
     kinds = KINDS_OF_SHARE if answers.is_share_group(group) else KINDS
     if kind not in kinds:

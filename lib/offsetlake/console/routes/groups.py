@@ -10,7 +10,7 @@ from fastapi import FastAPI, Response
 from fastapi.responses import RedirectResponse
 
 from offsetlake.console.access import Reader, Visitor
-from offsetlake.console.answers import Answers
+from offsetlake.console.answers import PageAnswers
 from offsetlake.console.drawing import draw
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import EnteredTimes, Partition, Text
@@ -26,7 +26,7 @@ _MAX_MEMBERS = 100
 _EVENTS = (("commit", "commits"), ("reset", "reset, not back"), ("reset_back", "set back"), ("tombstone", "deleted"))
 
 
-def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolicy) -> None:
+def add_routes(app: FastAPI, answers: PageAnswers, lake: str, policy: RetentionPolicy) -> None:
     """Add the routes; commands on the pages name `lake`, and offsets expire with `policy`."""
 
     @app.get("/")
@@ -87,7 +87,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolic
 
 
 def _group_page(
-    answers: Answers,
+    answers: PageAnswers,
     shown: PageState,
     visitor: Visitor,
     policy: RetentionPolicy,
@@ -140,7 +140,7 @@ def _offset(row: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def _page(
-    answers: Answers,
+    answers: PageAnswers,
     template: str,
     shown: PageState,
     visitor: Visitor,

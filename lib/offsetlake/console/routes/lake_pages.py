@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from fastapi import FastAPI, Response
 
 from offsetlake.console.access import Reader, ReaderOfAll
-from offsetlake.console.answers import Answers
+from offsetlake.console.answers import PageAnswers
 from offsetlake.console.background import COMMITTERS, MAX_COMMITTERS, committers
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import RunNumber, Text
@@ -53,7 +53,7 @@ _QUARANTINE = (
 )  # fmt: skip
 
 
-def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
+def add_routes(app: FastAPI, answers: PageAnswers, lake: str) -> None:
     """Add the routes to an application; commands on the pages name `lake`."""
 
     @app.get("/lag")
@@ -112,7 +112,7 @@ SELECT reason, log_topic, count(*) AS records, min(log_timestamp) AS first_times
 FROM quarantine GROUP BY reason, log_topic ORDER BY records DESC, reason, log_topic"""
 
 
-def _cycles(answers: Answers) -> pa.Table:
+def _cycles(answers: PageAnswers) -> pa.Table:
     """Return the cycles, which depend on the table `runs` and on the plans of unfinished runs."""
     lake = answers.open()
     unfinished = (unfinished_plan(lake, job, Plan) for job in JOBS)

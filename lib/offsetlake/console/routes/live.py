@@ -6,7 +6,7 @@ from fastapi import FastAPI, Response
 from starlette.exceptions import HTTPException
 
 from offsetlake.console.access import ReaderOfAll
-from offsetlake.console.answers import Answers
+from offsetlake.console.answers import PageAnswers
 from offsetlake.console.live.content import Live, LiveContent
 from offsetlake.console.pages import page_response
 from offsetlake.console.state import PageState, at_base, command_line
@@ -22,7 +22,7 @@ _PICTURE_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'u
 """A picture contains its styles, and nothing else can be loaded or run by it."""
 
 
-def add_routes(app: FastAPI, answers: Answers, lake: str, policy: RetentionPolicy) -> None:
+def add_routes(app: FastAPI, answers: PageAnswers, lake: str, policy: RetentionPolicy) -> None:
     """Add the routes to an application; commands on the pages name `lake`, and the report is about `policy`."""
     live, checked = (LiveContent(answers, part, lake, policy) for part in ("report", "checks"))
 

@@ -11,7 +11,7 @@ from fastapi.responses import RedirectResponse
 from starlette.exceptions import HTTPException
 
 from offsetlake.console.access import Change, Reader
-from offsetlake.console.answers import Answers
+from offsetlake.console.answers import PageAnswers
 from offsetlake.console.changing.decisions import decide_on
 from offsetlake.console.changing.review import (
     SUBJECTS,
@@ -40,7 +40,7 @@ _OMITTED = {"run_id", "outcome", "judged_offset", "group_type", "record_type", "
 _RULES = definition("tombstones").values("rule")
 
 
-def add_routes(app: FastAPI, answers: Answers, lake: str, bench: Workbench | None) -> None:
+def add_routes(app: FastAPI, answers: PageAnswers, lake: str, bench: Workbench | None) -> None:
     """Add the routes; commands on the pages name `lake`, and without a bench nothing can be decided."""
 
     @app.get("/review")

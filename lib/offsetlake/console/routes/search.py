@@ -6,7 +6,7 @@ from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse
 
 from offsetlake.console.access import Reader
-from offsetlake.console.answers import Answers
+from offsetlake.console.answers import PageAnswers
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import EnteredTimes, Text, Times
 from offsetlake.console.state import PageState, command_line
@@ -16,7 +16,7 @@ from offsetlake.util.escaping import visible
 _TITLES = {"group": "Group", "topic": "Topic", "principal": "Principal", "client": "Client id"}
 
 
-def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
+def add_routes(app: FastAPI, answers: PageAnswers, lake: str) -> None:
     """Add the routes to an application; commands on the pages name `lake`."""
 
     @app.get("/search")

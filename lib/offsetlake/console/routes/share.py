@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from fastapi import FastAPI, Response
 
 from offsetlake.console.access import Reader, Visitor
-from offsetlake.console.answers import Answers
+from offsetlake.console.answers import PageAnswers
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import EnteredTimes, Text
 from offsetlake.console.state import PAGE_ROWS, PageState, command_line
@@ -24,7 +24,7 @@ _MAX_BATCHES = 200
 _KEY = ("group_id", "topic_id", "partition")
 
 
-def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
+def add_routes(app: FastAPI, answers: PageAnswers, lake: str) -> None:
     """Add the routes to an application; commands on the pages name `lake`."""
 
     @app.get("/share")
@@ -57,7 +57,7 @@ def add_routes(app: FastAPI, answers: Answers, lake: str) -> None:
         )  # fmt: skip
 
 
-def _partitions(answers: Answers, state: PageState, visitor: Visitor) -> pa.Table:
+def _partitions(answers: PageAnswers, state: PageState, visitor: Visitor) -> pa.Table:
     """Return the share partitions that the visitor sees.
 
     With two instants, those of the later one, with `first_offset`: the start offset at the first one.

@@ -10,7 +10,7 @@ from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse
 
 from offsetlake.console.access import Reader
-from offsetlake.console.answers import Answers, BeforeChange
+from offsetlake.console.answers import BeforeChange, PageAnswers
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import Partition, Text, Times
 from offsetlake.console.state import PageState, change_command, command_line
@@ -22,7 +22,7 @@ from offsetlake.util.times import to_iso
 _MAX_PREVIEWED = 50
 
 
-def add_routes(app: FastAPI, answers: Answers, lake: str, source: Sequence[str]) -> None:
+def add_routes(app: FastAPI, answers: PageAnswers, lake: str, source: Sequence[str]) -> None:
     """Add the routes to an application; commands on the pages name `lake`, those of changes the options `source`."""
     options = [*source] or [f"--lake={lake}"]
 

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from fastapi import FastAPI, Response
 
 from offsetlake.console.access import Reader
-from offsetlake.console.answers import Answers
+from offsetlake.console.answers import PageAnswers
 from offsetlake.console.pages import page_response
 from offsetlake.console.routes.parameters import Text
 from offsetlake.console.state import PAGE_ROWS, PageState, command_line, lake_options
@@ -26,7 +26,9 @@ _TABLES = ("offsets", "pending_offsets", "groups")
 _POLICY = "policy.toml"
 
 
-def add_routes(app: FastAPI, answers: Answers, lake: str, configured: RetentionPolicy, source: Sequence[str]) -> None:
+def add_routes(
+    app: FastAPI, answers: PageAnswers, lake: str, configured: RetentionPolicy, source: Sequence[str]
+) -> None:
     """Add the routes; `configured` is the policy of the settings, which `source` contains with the `lake`."""
     unit_ms = unit_of(configured)
 
