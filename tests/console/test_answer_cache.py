@@ -133,7 +133,7 @@ def test_the_page_of_groups_does_not_wait_for_its_rows(tmp_path: Path, monkeypat
         may_end.wait()
         return original(opened, **options)
 
-    monkeypatch.setattr(answers.questions, "groups", slowly)
+    monkeypatch.setattr(questions, "groups", slowly)
     monkeypatch.setattr(answer_cache, "MAX_WAIT_SECONDS", 0.0)
     with served(lake.location.path) as port:
         try:

@@ -11,7 +11,7 @@ from offsetlake.lake.commits import ours
 from offsetlake.lake.foreign.guard import VerifiedLake
 from offsetlake.lake.history import group_places as module
 from offsetlake.lake.lake import Lake
-from offsetlake.queries.questions import log_partitions_of
+from offsetlake.queries.selection import log_partitions_of
 from support.queries.lakes import commit, small_lake
 
 PLACES = {"a": [0, 7], "b": [3], "c": [3]}

@@ -6,7 +6,8 @@ import pytest
 
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.audits import audit
-from offsetlake.queries.questions import first_instant, newest_instant, transactions, wrong_clocks
+from offsetlake.queries.log_clock import first_instant, newest_instant, wrong_clocks
+from offsetlake.queries.questions import transactions
 from offsetlake.report.words import day, instant
 from offsetlake.util.times import to_iso, to_ms
 from support.command_line import Run

@@ -15,7 +15,9 @@ from offsetlake.lake.lake import Lake
 from offsetlake.queries.history.deleted import deleted_offsets
 from offsetlake.queries.history.replayed import replayed
 from offsetlake.queries.lag import lag_of_partitions
-from offsetlake.queries.questions import first_instant, history, log_partitions_like, log_partitions_of
+from offsetlake.queries.log_clock import first_instant
+from offsetlake.queries.questions import history
+from offsetlake.queries.selection import log_partitions_like, log_partitions_of
 from support.queries.lakes import Row, end, marker, small_lake, tombstone
 from support.queries.lakes import commit as committed
 

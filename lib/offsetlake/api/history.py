@@ -5,7 +5,7 @@ import pyarrow as pa
 from offsetlake.api.reader import Advance, LakeReader, Time, ignore, in_memory, to_instant
 from offsetlake.lake.sql.answers import Answer
 from offsetlake.lake.sql.select import select
-from offsetlake.queries import questions
+from offsetlake.queries import log_clock, questions, selection
 from offsetlake.queries.answer_notes import note_about_future, noted, notes_about_sql
 from offsetlake.queries.audits import audit
 from offsetlake.queries.exploring.commits import Filters
@@ -45,7 +45,7 @@ class HistoryQuestions(LakeReader):
         with self.question() as (lake, notes):
             rows = offsets_as_of(lake, instant, group, topic, limit, advance)
             if not rows.num_rows and (group is not None or topic is not None):
-                questions.check_committed(lake, group, topic)
+                selection.check_committed(lake, group, topic)
             return noted(rows, [*notes, note_about_future(lake, instant), what_is_unknown(lake, group)])
 
     def history(
@@ -91,10 +91,10 @@ class HistoryQuestions(LakeReader):
         period = (None if time is None else to_instant(time) for time in (since, until))
         filters = Filters(event or "", who or "", *period)
         with self.question() as (lake, notes):
-            questions.check_committed(lake, group, topic, partition)
+            selection.check_committed(lake, group, topic, partition)
             rows = questions.history(lake, group, topic, partition, limit, choose=filters.chosen)
-            lacking = note_about_history(lake, group, topic, partition, questions.log_partitions_of(lake, [group]))
-            dropped = questions.what_was_dropped(lake, "history")
+            lacking = note_about_history(lake, group, topic, partition, selection.log_partitions_of(lake, [group]))
+            dropped = log_clock.what_was_dropped(lake, "history")
             return noted(rows, [*notes, lacking, dropped, what_is_unknown(lake, group)])
 
     def diff(
@@ -174,7 +174,7 @@ class HistoryQuestions(LakeReader):
         since_ms = None if since is None else to_instant(since)
         with self.question() as (lake, notes):
             rows = audit(lake, view, group, topic, since_ms, limit, advance)
-            return noted(rows, [*notes, questions.what_was_dropped(lake, "history"), what_is_unknown(lake, group)])
+            return noted(rows, [*notes, log_clock.what_was_dropped(lake, "history"), what_is_unknown(lake, group)])
 
     def sql(self, statement: str) -> pa.Table:
         """Return the rows of a SELECT statement over all tables and views of the lake, in DataFusion's dialect.

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offsetlake.api.reader import Advance, LakeReader, Time, ignore, to_instant
-from offsetlake.queries import questions
+from offsetlake.queries import questions, selection
 from offsetlake.queries.answer_notes import note_about_future, noted, notes_about_lag
 from offsetlake.queries.history.as_of import groups_as_of
 from offsetlake.queries.in_doubt import what_is_unknown
@@ -34,7 +34,7 @@ class StateQuestions(LakeReader):
         with self.question() as (lake, notes):
             rows = questions.offsets(lake, group, topic, limit)
             if not rows.num_rows and (group is not None or topic is not None):
-                questions.check_committed(lake, group, topic)
+                selection.check_committed(lake, group, topic)
             return noted(rows, [*notes, what_is_unknown(lake, group)])
 
     def count_offsets(self, group: str | None = None, topic: str | None = None) -> int:
@@ -76,7 +76,7 @@ class StateQuestions(LakeReader):
             else:
                 rows = groups_as_of(lake, instant, group, state, group_type, advance=advance)
                 notes.append(note_about_future(lake, instant))
-            questions.check_known(lake, rows, group)
+            selection.check_known(lake, rows, group)
             return noted(rows, [*notes, what_is_unknown(lake, group)])
 
     def lag(
@@ -149,7 +149,7 @@ class StateQuestions(LakeReader):
         """
         with self.question() as (lake, notes):
             rows = questions.tombstones(lake, group, outcome, rule, limit)
-            questions.check_known(lake, rows, group)
+            selection.check_known(lake, rows, group)
             return noted(rows, [*notes, what_is_unknown(lake, group)])
 
     def runs(self) -> pa.Table:

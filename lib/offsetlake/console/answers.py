@@ -13,7 +13,7 @@ from offsetlake.lake.definitions import LAKE_VERSION
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.location.locate import LakeLocation
 from offsetlake.pipeline.changes.reset import as_of
-from offsetlake.queries import questions
+from offsetlake.queries import selection
 from offsetlake.queries.exploring.before_change import start_of_change
 from offsetlake.queries.exploring.changes import Changes, classified
 from offsetlake.queries.exploring.commits import Filters, commits_page, matching
@@ -81,7 +81,7 @@ class PageAnswers(GroupAnswers):
             self.check_visible(lake, state, visitor)
             rows, more = commits_page(lake, key, state.before, filters, PAGE_ROWS, every)
             if not rows.num_rows:
-                questions.check_committed(lake, state.group, state.topic, state.partition)
+                selection.check_committed(lake, state.group, state.topic, state.partition)
             return rows, more
 
         return self.kept("commits", state, visitor, query)
@@ -109,7 +109,7 @@ class PageAnswers(GroupAnswers):
             own = changes.of(topic, partition)
             found = series(lake, state.group, topic, partition, *state.period_ms, own, ends)
             if not found.steps.num_rows:
-                questions.check_committed(lake, state.group, topic, partition)
+                selection.check_committed(lake, state.group, topic, partition)
             return found
 
         return self.kept("series", state, visitor, query)

@@ -21,7 +21,7 @@ from offsetlake.errors import NotInLake, OffsetlakeError
 from offsetlake.lake.files import active_files
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.location.locate import LakeLocation
-from offsetlake.queries import questions
+from offsetlake.queries import questions, selection
 from offsetlake.queries.exploring.group_state import Row, expiry, group_at, group_now
 from offsetlake.queries.exploring.names import KINDS, Names, committed_to, events_by, members_by_client, memberships
 from offsetlake.queries.exploring.selected_groups import selected
@@ -126,7 +126,7 @@ class GroupAnswers(KeptAnswers):
     def _prepare(self, lake: Lake) -> None:
         """Begin to read what the first page of a group needs: the log partitions of all groups."""
         versions = lake.versions("offset_commits", "group_records").values()
-        self.cache.start(("places", *versions), lambda: questions.log_partitions_of(lake, []))
+        self.cache.start(("places", *versions), lambda: selection.log_partitions_of(lake, []))
 
     def group(self, state: PageState, visitor: Visitor) -> tuple[pa.Table, int]:
         """Return one page of a group's offsets, with the columns of `offsets`, and the number of them on all pages.
@@ -144,9 +144,9 @@ class GroupAnswers(KeptAnswers):
             else:
                 rows = questions.offsets(lake, state.group)
             if not visitor.sees(state.group):
-                raise questions.never_committed(lake, state.group)
+                raise selection.never_committed(lake, state.group)
             if not rows.num_rows:
-                questions.check_committed(lake, state.group)
+                selection.check_committed(lake, state.group)
             shown = range((state.page - 1) * PAGE_ROWS, min(state.page * PAGE_ROWS, rows.num_rows))
             return rows.take(pa.array(shown, pa.int64())), rows.num_rows
 

@@ -15,7 +15,7 @@ from offsetlake.console.state import PageState
 from offsetlake.lake.history.history_files import ALL_RUNS, history_files
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.location.locate import LakeLocation
-from offsetlake.queries import questions
+from offsetlake.queries import selection
 
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ class KeptAnswers:
     def check_visible(lake: Lake, state: PageState, visitor: Visitor) -> None:
         """Raise the error of a group that has never committed if the visitor may not read the group."""
         if not visitor.sees(state.group):
-            raise questions.never_committed(lake, state.group, state.topic, state.partition)
+            raise selection.never_committed(lake, state.group, state.topic, state.partition)
 
     def pattern(self, state: PageState, visitor: Visitor) -> str | None:
         """Return the shell pattern for the groups of a page, by the rules of the command line (`name_or_pattern`).
@@ -88,6 +88,6 @@ class KeptAnswers:
             return pattern
         versions = lake.versions("groups", "offsets", "offset_commits", "group_records").values()
         found: str | None = self.cache.get(
-            ("pattern", pattern, *versions), lambda: questions.name_or_pattern(lake, pattern)
+            ("pattern", pattern, *versions), lambda: selection.name_or_pattern(lake, pattern)
         )
         return found

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from offsetlake.errors import BadRequest
 from offsetlake.queries.history.key_history import EVENTS
-from offsetlake.queries.questions import check_state
+from offsetlake.queries.selection import check_state
 from offsetlake.util.times import to_iso, to_ms
 
 PAGE_ROWS = 100

@@ -92,7 +92,7 @@ def offsets_of_file(path: Path, pattern: str, ignored: Ignored = lambda _columns
         raise BadRequest(f"Cannot read {path}: {error.strerror or error}.") from error
     except pa.ArrowException as error:
         raise BadRequest(f"Cannot read {path}: {error}.") from error
-    if pattern != "*" and pc.index(rows["group_id"], pattern).as_py() >= 0:  # as in questions.name_or_pattern
+    if pattern != "*" and pc.index(rows["group_id"], pattern).as_py() >= 0:  # as in selection.name_or_pattern
         pattern = escape(pattern)
     return rows.filter(pa.array(like(rows["group_id"], pattern)))
 

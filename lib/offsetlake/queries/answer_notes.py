@@ -14,7 +14,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.answers import Answer, KeptAnswer, SortedAnswer
 from offsetlake.lake.sql.views import views
 from offsetlake.queries.lag_rows import OFFSET_UNKNOWN
-from offsetlake.queries.questions import newest_instant, what_was_dropped
+from offsetlake.queries.log_clock import newest_instant, what_was_dropped
 from offsetlake.util.times import now_ms, to_iso
 
 NOTES = b"offsetlake.notes"

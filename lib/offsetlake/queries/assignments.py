@@ -12,7 +12,7 @@ from offsetlake.lake.files import active_files, table_schema
 from offsetlake.lake.history.history_files import ALL_RUNS, HistoryFile, partition_files, row_groups
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.history.reduction import group_records
-from offsetlake.queries.questions import like
+from offsetlake.queries.selection import like
 from offsetlake.rules.groups.replay import replay_groups
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.columns import mapped

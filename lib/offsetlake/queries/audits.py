@@ -15,7 +15,7 @@ from offsetlake.lake.sql.answers import Answer, PartedAnswer, kept
 from offsetlake.lake.sql.engine import Engine, Tables, quoted, spilling
 from offsetlake.lake.sql.portions import ROWS_AT_ONCE, Portion, portions
 from offsetlake.lake.sql.views import View, needed, views
-from offsetlake.queries.questions import check_committed, known_groups
+from offsetlake.queries.selection import check_committed, known_groups
 from offsetlake.util.suggestions import did_you_mean
 
 MAX_FIRST_ROWS = 1000  # of an answer that is computed from the keys that have its rows

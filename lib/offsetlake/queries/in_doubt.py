@@ -11,7 +11,7 @@ from offsetlake.kafka.records.coordinator_records import decode_record
 from offsetlake.lake.files import has_files
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import quoted
-from offsetlake.queries.questions import log_partitions_like
+from offsetlake.queries.selection import log_partitions_like
 from offsetlake.rules import policy
 from offsetlake.rules.reduction import KEY
 from offsetlake.rules.unresolved import Unresolved, sentence

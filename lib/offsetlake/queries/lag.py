@@ -19,8 +19,8 @@ from offsetlake.queries.assignments import OWNER, Assignments
 from offsetlake.queries.history.decided import decided_by_portion
 from offsetlake.queries.in_doubt import unknown_offsets
 from offsetlake.queries.lag_rows import NO_RECORD, lag_rows, severities, without_unknown, worst_first
-from offsetlake.queries.questions import log_partitions_like, name_or_pattern
 from offsetlake.queries.recorded_ends import RecordedEnds
+from offsetlake.queries.selection import log_partitions_like, name_or_pattern
 from offsetlake.queries.unread import check_read
 from offsetlake.rules.lag.consumer_status import Status
 from offsetlake.rules.lag.windows import Windows, newest_commits, window_rows

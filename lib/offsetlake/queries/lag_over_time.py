@@ -16,7 +16,7 @@ from offsetlake.lake.log_ends import PARTITION, newest_asked, newest_asked_throu
 from offsetlake.lake.sql.engine import quoted
 from offsetlake.queries.history.decided import decided_until
 from offsetlake.queries.history.reduction import group_records
-from offsetlake.queries.questions import log_partitions_of
+from offsetlake.queries.selection import log_partitions_of
 from offsetlake.rules.groups.replay import group_record, in_log_order, replayed
 from offsetlake.rules.groups.state import GroupState
 from offsetlake.util.row_codes import Ints, in_order, last_at_most, rows_in

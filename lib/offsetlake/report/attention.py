@@ -8,7 +8,8 @@ import pyarrow.compute as pc
 
 from offsetlake.lake.sql.engine import quoted
 from offsetlake.queries.lag import shown_lag
-from offsetlake.queries.questions import like, wrong_clocks
+from offsetlake.queries.log_clock import wrong_clocks
+from offsetlake.queries.selection import like
 from offsetlake.queries.share import topic_names
 from offsetlake.report import candidates, numbers
 from offsetlake.report.page import Row, Section

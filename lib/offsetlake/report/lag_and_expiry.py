@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 from offsetlake.pipeline.expire.what_if import what_if
 from offsetlake.queries.lag import NoOffset, behind, lag_by_group, shown_lag, shown_status
 from offsetlake.queries.lag_over_time import lag_over_time
-from offsetlake.queries.questions import like
+from offsetlake.queries.selection import like
 from offsetlake.report.charts import Calendar, Lane, Lanes
 from offsetlake.report.page import Row, Section
 from offsetlake.report.scope import MAX_GROUPS, Scope

@@ -209,7 +209,7 @@ def worst_redelivered(scope: Scope) -> dict[str, Any] | None:
 def transactions(scope: Scope) -> pa.Table:
     """Return the open transactions with pending offsets, the oldest first. Columns: producer_id, offsets, age_ms.
 
-    The age is null if no timestamp of the transaction is right (`queries.questions.wrong_clocks`).
+    The age is null if no timestamp of the transaction is right (`queries.log_clock.wrong_clocks`).
     """
     is_right = f"log_timestamp BETWEEN 0 AND {scope.until_ms}"
     return scope.lake.query(

@@ -10,7 +10,7 @@ from offsetlake.lake.log_ends import newest_asked
 from offsetlake.lake.upkeep import sizes
 from offsetlake.queries.audits import has_history
 from offsetlake.queries.in_doubt import what_is_unknown
-from offsetlake.queries.questions import what_was_dropped
+from offsetlake.queries.log_clock import what_was_dropped
 from offsetlake.queries.unread import unread
 from offsetlake.report import attention, commits, lag_and_expiry, numbers, share_groups, state
 from offsetlake.report.page import Row, Section, page

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.audits import of_groups
-from offsetlake.queries.questions import name_or_pattern
+from offsetlake.queries.selection import name_or_pattern
 from offsetlake.util.times import MAX_TIMESTAMP_MS
 
 MAX_GROUPS = 8

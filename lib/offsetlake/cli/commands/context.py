@@ -18,7 +18,7 @@ from offsetlake.lake.sql.answers import Answer
 from offsetlake.log.address import CLUSTER_SCHEME, LogAddress
 from offsetlake.queries.answer_notes import notes
 from offsetlake.queries.in_doubt import what_is_unknown
-from offsetlake.queries.questions import what_was_dropped
+from offsetlake.queries.log_clock import what_was_dropped
 from offsetlake.queries.unread import unread
 from offsetlake.util.times import is_plain, is_relative, now_ms, to_iso, to_ms
 

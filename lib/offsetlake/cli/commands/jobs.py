@@ -33,7 +33,7 @@ from offsetlake.pipeline.emit.decisions import read_selection
 from offsetlake.pipeline.expire.what_if import what_if as evaluate
 from offsetlake.pipeline.maintain.job import preview
 from offsetlake.pipeline.runner import Expiry, FinishedJob
-from offsetlake.queries.questions import check_known, like, name_or_pattern
+from offsetlake.queries.selection import check_known, like, name_or_pattern
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.util.times import kept_ms, to_duration
 

@@ -17,8 +17,8 @@ from offsetlake.pipeline.dismissals import SUBJECTS as KINDS
 from offsetlake.pipeline.emit.decisions import SELECTION
 from offsetlake.pipeline.emit.job import check_evaluated_since_compaction
 from offsetlake.pipeline.expire.rejections import rejections
-from offsetlake.queries.questions import like
 from offsetlake.queries.review import planned_tombstones
+from offsetlake.queries.selection import like
 from offsetlake.util.times import about, to_duration, to_iso
 
 UNUSED_TOPICS = "unused_topics"

@@ -17,7 +17,7 @@ from offsetlake.console.routes.parameters import EnteredTimes, Partition, Text
 from offsetlake.console.state import PAGE_ROWS, PageState, command_line
 from offsetlake.errors import NotInLake
 from offsetlake.queries.lag import lag_of_groups
-from offsetlake.queries.questions import STATES
+from offsetlake.queries.selection import STATES
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.util.times import to_iso
 

@@ -18,7 +18,7 @@ from offsetlake.lake.plans import Plan
 from offsetlake.lake.runs import log_ends_source
 from offsetlake.lake.sql.views import views
 from offsetlake.queries.cycles import as_texts, list_cycles, with_requesters
-from offsetlake.queries.questions import like
+from offsetlake.queries.selection import like
 
 
 class Column(NamedTuple):

@@ -12,7 +12,7 @@ from offsetlake.console.pages import as_sentence
 from offsetlake.console.state import NEEDS_FIRST, REJECTED, PageState, RejectedEntry
 from offsetlake.errors import BadRequest
 from offsetlake.queries.history.as_of import check_known
-from offsetlake.queries.questions import first_instant, newest_instant
+from offsetlake.queries.log_clock import first_instant, newest_instant
 from offsetlake.util.times import is_relative, now_ms, to_iso, to_ms
 
 _MAX_LENGTH = 1 << 16

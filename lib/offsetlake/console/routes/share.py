@@ -14,7 +14,7 @@ from offsetlake.console.routes.parameters import EnteredTimes, Text
 from offsetlake.console.state import PAGE_ROWS, PageState, command_line
 from offsetlake.errors import NotInLake
 from offsetlake.lake.lake import Lake
-from offsetlake.queries.questions import like
+from offsetlake.queries.selection import like
 from offsetlake.queries.share import share_batches, share_groups, share_partitions
 from offsetlake.queries.unread import check_share_state_read
 from offsetlake.util.columns import taken

@@ -16,7 +16,7 @@ from offsetlake.console.state import PAGE_ROWS, PageState, command_line, lake_op
 from offsetlake.errors import BadRequest
 from offsetlake.pipeline.expire.offset_ages import OffsetAges, offset_ages, unit_of
 from offsetlake.pipeline.expire.policy_text import parse_policy, policy_text
-from offsetlake.queries.questions import like
+from offsetlake.queries.selection import like
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.util.times import kept_text, now_ms, to_iso
 

@@ -13,7 +13,7 @@ from offsetlake.lake import runs
 from offsetlake.lake.history.moved_groups import one_place_each
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.emit.live_state import Tables, plain
-from offsetlake.queries.questions import name_or_pattern
+from offsetlake.queries.selection import name_or_pattern
 from offsetlake.queries.similar_names import similar_group
 from offsetlake.queries.unread import check_read
 from offsetlake.rules.policy import like
@@ -96,7 +96,7 @@ class GroupSelection:
 
 
 def groups_like(lake: Lake, pattern: str) -> GroupSelection:
-    """Select the groups that a name or a shell pattern means, as `queries.questions.name_or_pattern`.
+    """Select the groups that a name or a shell pattern means, as `queries.selection.name_or_pattern`.
 
     Raises NotInLake if no group matches, NotRead if the log partition of the group was not read.
     """

@@ -20,7 +20,7 @@ from offsetlake.pipeline.changes.execute import rows_of
 from offsetlake.pipeline.changes.group_selection import GroupSelection, groups_like, select_groups
 from offsetlake.pipeline.changes.reset import Reset
 from offsetlake.queries.history.deleted import share_changes
-from offsetlake.queries.questions import name_or_pattern
+from offsetlake.queries.selection import name_or_pattern
 from offsetlake.queries.share import share_partitions
 from offsetlake.rules.conditions import SHARE, SHARE_ONLY_THROUGH_CLUSTER
 from offsetlake.rules.reduction import KEY

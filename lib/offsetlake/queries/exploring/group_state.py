@@ -13,7 +13,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import quoted
 from offsetlake.queries.exploring.keys import REBALANCES
 from offsetlake.queries.history.reduction import appended_by, group_records
-from offsetlake.queries.questions import log_partitions_of
+from offsetlake.queries.selection import log_partitions_of
 from offsetlake.rules.groups.replay import replay_groups
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.rules.reduction import KEY

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from offsetlake.lake.history.group_places import in_log_partitions
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import quoted
-from offsetlake.queries.questions import log_partitions_of
+from offsetlake.queries.selection import log_partitions_of
 
 REBALANCES = ("GroupMetadata", "ConsumerGroupMetadata", "StreamsGroupMetadata", "ShareGroupMetadata")
 """The group records that are written for each new generation or epoch of a group."""

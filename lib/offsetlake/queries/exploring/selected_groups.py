@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from offsetlake.queries.questions import like
+from offsetlake.queries.selection import like
 
 _ONE_AT_A_TIME = threading.Lock()  # names are matched and copied in Python, which many threads do no sooner
 

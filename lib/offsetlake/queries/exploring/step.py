@@ -15,7 +15,8 @@ from offsetlake.queries.exploring.group_state import group_before
 from offsetlake.queries.exploring.keys import Key
 from offsetlake.queries.exploring.steps import NONE, Column, Steps, key_steps
 from offsetlake.queries.history.key_history import DETAILS
-from offsetlake.queries.questions import check_committed, key_history
+from offsetlake.queries.questions import key_history
+from offsetlake.queries.selection import check_committed
 
 Row = Mapping[str, Any]
 

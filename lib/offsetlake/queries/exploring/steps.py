@@ -15,7 +15,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import quoted
 from offsetlake.queries.exploring.keys import Key
 from offsetlake.queries.history.reduction import COMMIT_TABLES
-from offsetlake.queries.questions import log_partitions_of
+from offsetlake.queries.selection import log_partitions_of
 from offsetlake.rules.reduction import COMMITTED, PART, completions, next_markers, positions
 from offsetlake.util.row_codes import Ints
 

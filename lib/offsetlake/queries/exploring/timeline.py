@@ -13,7 +13,7 @@ from offsetlake.lake.history.history_files import file_batches, file_dataset
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.exploring.keys import REBALANCES
 from offsetlake.queries.exploring.steps import Flags
-from offsetlake.queries.questions import first_instant, newest_instant
+from offsetlake.queries.log_clock import first_instant, newest_instant
 from offsetlake.util.row_codes import Ints
 from offsetlake.util.times import MAX_CLOCK_DIFFERENCE_MS, now_ms
 
@@ -46,7 +46,7 @@ class Timeline:
     | jobs       | finished runs of offsetlake that did something |
 
     The first and the last record are at `first_ms` and `last_ms`, in the first and the last bin. Records with wrong
-    timestamps (`questions.wrong_clocks`) are omitted.
+    timestamps (`log_clock.wrong_clocks`) are omitted.
     """
 
     start_ms: int

@@ -26,7 +26,9 @@ from offsetlake.queries.history.reduction import (
     partitions_in_portions,
 )
 from offsetlake.queries.history.replayed import first_rows, replayed
-from offsetlake.queries.questions import GROUP_COLUMNS, check_state, first_instant, known_groups, log_partitions_like
+from offsetlake.queries.log_clock import first_instant
+from offsetlake.queries.questions import GROUP_COLUMNS
+from offsetlake.queries.selection import check_state, known_groups, log_partitions_like
 from offsetlake.rules.groups.replay import NOTHING_UNREAD, Unread, replay_groups
 from offsetlake.rules.reduction import PART, Latest, Reduction
 from offsetlake.rules.unresolved import unread_by_partition

@@ -11,7 +11,7 @@ from offsetlake.lake.files import table_schema
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.history.as_of import check_known
 from offsetlake.queries.history.replayed import first_rows, replayed
-from offsetlake.queries.questions import check_committed
+from offsetlake.queries.selection import check_committed
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.row_codes import rows_in
 from offsetlake.util.times import to_iso

@@ -18,7 +18,7 @@ from offsetlake.queries.history.reduction import (
     deciding_commits,
     partitions_in_portions,
 )
-from offsetlake.queries.questions import log_partitions_of
+from offsetlake.queries.selection import log_partitions_of
 from offsetlake.rules.reduction import KEY, PART, Reduction
 
 _ROWS_AT_ONCE = 1 << 19

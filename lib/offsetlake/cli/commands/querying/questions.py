@@ -24,7 +24,7 @@ from offsetlake.cli.commands.options import (
 from offsetlake.cli.progress import Progress
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.sql.engine import limited_memory
-from offsetlake.queries import questions
+from offsetlake.queries import questions, selection
 from offsetlake.util.times import about, duration_ms, to_duration
 
 # The columns of tables for people, in their order, each with its importance (`offsetlake.cli.tables.Column`).
@@ -183,7 +183,7 @@ def audit_events(
     lake = context.open_lake()
     since_ms = None if since is None else context.instant("--since", since)
     rows = questions.audit_events(lake, group, principal, since_ms, context.max_rows)
-    context.write(questions.check_known(lake, rows, group), _AUDIT_EVENTS_SHOWN)
+    context.write(selection.check_known(lake, rows, group), _AUDIT_EVENTS_SHOWN)
     context.note_dropped(lake, "audit_events")
 
 
@@ -250,7 +250,7 @@ def alterations(
     """Show offsets that were reset, restored or repaired, newest first, with old and new value, run and outcome."""
     lake = context.open_lake()
     rows = questions.alterations(lake, group, outcome, context.max_rows)
-    context.write(questions.check_known(lake, rows, group), _ALTERATIONS_SHOWN)
+    context.write(selection.check_known(lake, rows, group), _ALTERATIONS_SHOWN)
 
 
 @command(

@@ -19,7 +19,7 @@ from typing import Any
 
 from offsetlake.lake.foreign.guard import open_verified
 from offsetlake.queries.history.as_of import offsets_as_of
-from offsetlake.queries.questions import first_instant
+from offsetlake.queries.log_clock import first_instant
 from offsetlake.util.processes import CHILD_NICENESS
 
 COLUMNS = ("topic", "partition", "committed_offset", "leader_epoch", "metadata", "topic_id")
