@@ -28,10 +28,10 @@ from offsetlake.kafka.uuid import uuid_text  # noqa: E402
 from offsetlake.log.positions import SHARE_STATE_PARTITIONS, SHARE_STATE_TOPIC, LogPartition  # noqa: E402
 from offsetlake.log.writer.appending import appending  # noqa: E402
 from offsetlake.rules.share_state import ShareSnapshot, ShareUpdate, StateBatch  # noqa: E402
-from offsetlake.serve.share_state.log import ShareStateLog  # noqa: E402
-from offsetlake.serve.share_state.packed import packed_key  # noqa: E402
-from offsetlake.serve.share_state.records import encoded_value, record_type  # noqa: E402
 from offsetlake.serve.steps import complete  # noqa: E402
+from offsetlake.share.state.log import ShareStateLog  # noqa: E402
+from offsetlake.share.state.packed import packed_key  # noqa: E402
+from offsetlake.share.state.records import encoded_value, record_type  # noqa: E402
 
 PARTITIONS_OF_TOPIC, RECORDS_PER_BATCH, UPDATES_PER_SNAPSHOT = 100, 500, 500
 TIME_MS = 1_700_000_000_000

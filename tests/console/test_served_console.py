@@ -14,9 +14,9 @@ import pytest
 from console.test_console import ROUTES
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.questions import offsets
-from offsetlake.serve.http import console_process
-from offsetlake.serve.http.console_process import ConsoleProcess, ConsoleUnavailable
 from offsetlake.serve.settings import ConsoleSettings, Settings
+from offsetlake.web.http import console_process
+from offsetlake.web.http.console_process import ConsoleProcess, ConsoleUnavailable
 from support.console.browser import browser, needs_browser
 from support.console.changes import form_token, result
 from support.console.served import Answer, Page, get, linked, post, request

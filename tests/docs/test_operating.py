@@ -65,7 +65,8 @@ def test_the_page_tells_of_every_alarm_what_it_means() -> None:
 
 
 def test_every_metric_is_named() -> None:
-    sources = [ROOT / "lib" / "offsetlake" / "serve" / name for name in ("http/prometheus.py", "http/server.py")]
+    modules = ("web/http/prometheus", "web/http/server", "node/metrics", "zookeeper/serving/metrics")
+    sources = [ROOT / "lib" / "offsetlake" / f"{module}.py" for module in modules]
     code = "".join(path.read_text(encoding="utf-8") for path in sources)
     known = {*re.findall(r'"(offsetlake_\w+)"', code)}
     told = {*re.findall(r"`(offsetlake_\w+)\b(?!\*)`", PAGE)}

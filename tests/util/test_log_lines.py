@@ -80,7 +80,7 @@ def test_lines_that_clients_cause_are_limited_for_each_kind(
 @pytest.mark.slow
 def test_server_writes_one_json_object_per_line(tmp_path: Path) -> None:
     settings = Settings(str(tmp_path / "lake"), str(tmp_path / "log"), "127.0.0.1", 0, log_format="json")
-    command = [sys.executable, "-m", "offsetlake.serve", settings.to_json()]
+    command = [sys.executable, "-m", "offsetlake.cli.serve_process", settings.to_json()]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         _descriptors, listening = (json.loads(process.stderr.readline()) for _ in range(2))

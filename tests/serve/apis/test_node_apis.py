@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from offsetlake.auth.acl import ADMIN, COMMIT, READ, Access, Grant
+from offsetlake.node.configs import ConfigsInCluster
+from offsetlake.node.requests import Response
 from offsetlake.serve.apis.api_versions import api_versions
-from offsetlake.serve.apis.node_configs import NodeConfigs
+from offsetlake.serve.apis.log_dirs import LogDirs
 from offsetlake.serve.apis.partition_requests import PartitionRequests
-from offsetlake.serve.front.requests import Response
 from offsetlake.serve.net.client import Client, RequestContext
 from offsetlake.serve.net.security import Security
 from offsetlake.serve.protocol import api_keys as apis
@@ -122,9 +123,12 @@ def test_log_folder_with_requested_partitions(shared: InProcess) -> None:
     assert (topic["name"], [row["partition_index"] for row in topic["partitions"]]) == (LOG, [1, 3])
 
 
-def test_log_folder_that_cannot_be_read_is_named(served: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served.admin._asynchronous[apis.DESCRIBE_LOG_DIRS].__self__, "_folder", Path("/no/such"))
-    (result,) = served.ask(apis.DESCRIBE_LOG_DIRS, 4, topics=None)["results"]
+def test_log_folder_that_cannot_be_read_is_named(served: InProcess) -> None:
+    described = LogDirs(Path("/no/such"), cordoned=False).describe(
+        SimpleNamespace(topics=None), RequestContext(4, served.client, None)
+    )
+    answer: Any = asyncio.run(described)
+    (result,) = answer["results"]
     assert (result["error_code"], result["log_dir"], result["topics"]) == (56, "/no/such", [])
 
 
@@ -274,12 +278,11 @@ def test_node_of_a_cluster_relays_what_it_does_not_know(shared: InProcess, relay
     relaying: Any = Relaying(relays=relays)
     settings = dataclasses.replace(shared.parts.settings, node_id=5)
     topics: Any = SimpleNamespace(node=5)
-    cluster: Any = SimpleNamespace(address=(HOST, PORT))
-    node = NodeConfigs(settings, Security(settings), topics, cluster, relaying)
+    node = ConfigsInCluster(settings, Security(settings), topics, lambda: (HOST, PORT), relaying)
 
     def describe(*resources: tuple[int, str]) -> Any:
         asked = _request(4, [resource(*each) for each in resources])
-        answer: Any = asyncio.run(node.describe(asked, RequestContext(4, Client(), None)))
+        answer: Any = asyncio.run(node.describe_in_cluster(asked, RequestContext(4, Client(), None)))
         if isinstance(answer, bytes):
             return answer
         rows = answer["results"].elements if isinstance(answer["results"], Lazy) else answer["results"]

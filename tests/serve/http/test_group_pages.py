@@ -6,10 +6,10 @@ from zlib import crc32
 
 import pytest
 
-from offsetlake.serve.http.api import group_pages
 from offsetlake.serve.storage.group_details import GroupKind
 from offsetlake.serve.storage.memtable import VALUE
 from offsetlake.serve.storage.store import Store, key
+from offsetlake.web.http.api import group_pages
 from support.serve.mapped_snapshots import Key, mapped_snapshot
 
 NO_OFFSETS: Mapping[Key, Mapping[str, object]] = {}

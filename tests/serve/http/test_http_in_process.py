@@ -15,15 +15,15 @@ from starlette.requests import Request
 
 from offsetlake.auth import tls
 from offsetlake.errors import BadRequest, LogUnavailable
-from offsetlake.serve.http import connection as http_connection
-from offsetlake.serve.http.api import history
-from offsetlake.serve.http.api.request_models import MAX_OFFSETS, CommitBody, GroupQuery
-from offsetlake.serve.http.api.routes import Api
-from offsetlake.serve.http.server import HttpServer
 from offsetlake.serve.net.client import Client
 from offsetlake.serve.net.connections import Connections
 from offsetlake.serve.storage.child_process import ChildFailed
 from offsetlake.util import log_lines
+from offsetlake.web.http import connection as http_connection
+from offsetlake.web.http.api import history
+from offsetlake.web.http.api.request_models import MAX_OFFSETS, CommitBody, GroupQuery
+from offsetlake.web.http.api.routes import Api
+from offsetlake.web.http.server import HttpServer
 from support.serve.commands import EMPTY
 from support.serve.http_client import Answer, ask, exchange, problem
 from support.serve.in_process import InProcess, Origin

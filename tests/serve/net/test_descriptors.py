@@ -91,7 +91,7 @@ def logged_in(serving: Serving, files: Secured, *, tls: bool, opened: ExitStack)
 
 def test_limit_that_leaves_no_connection_is_refused(tmp_path: Path) -> None:
     settings = {"lake": str(tmp_path / "lake"), "log": str(tmp_path / "log"), "host": "127.0.0.1", "port": 0}
-    command = [sys.executable, "-m", "offsetlake.serve", json.dumps(settings)]
+    command = [sys.executable, "-m", "offsetlake.cli.serve_process", json.dumps(settings)]
     limited = ["prlimit", "--nofile=100:100", *command]
     done = subprocess.run(limited, stderr=subprocess.PIPE, text=True, timeout=400, check=False)
     assert done.returncode == 2

@@ -50,8 +50,8 @@ NAME, PASSWORD = next(iter(USERS.items()))
 GROUP, TOPIC = "billing-1", "orders"
 SECONDS = 120
 ALL_LINES = (
-    "import sys; from offsetlake.serve import __main__; from offsetlake.util import log_lines; "
-    "log_lines.CLIENT_LINES = 1_000_000; sys.exit(__main__.main())"
+    "import sys; from offsetlake.cli import serve_process; from offsetlake.util import log_lines; "
+    "log_lines.CLIENT_LINES = 1_000_000; sys.exit(serve_process.main())"
 )
 """A server without a limit of log lines: these tests cause more lines than the limit."""
 
@@ -509,8 +509,8 @@ def trusting(files: Secured, certificate: Path | None = None) -> ssl.SSLContext:
 @pytest.mark.long
 def test_flood_of_wrong_passwords_does_not_block_other_addresses(files: Secured, tmp_path: Path) -> None:
     program = (
-        "import sys; from offsetlake.serve import __main__; from offsetlake.serve.net import login;"
-        "login.MAX_LOGIN_SECONDS = 600; sys.exit(__main__.main())"
+        "import sys; from offsetlake.cli import serve_process; from offsetlake.serve.net import login;"
+        "login.MAX_LOGIN_SECONDS = 600; sys.exit(serve_process.main())"
     )
     fields = {"credentials": str(files.credentials), "program": ("-c", program)}
     with Serving(tmp_path / "lake", tmp_path / "log", **fields) as serving:

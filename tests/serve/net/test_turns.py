@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytest
 
 from offsetlake.kafka.batches.writer import Batch
-from offsetlake.serve.http.api.offsets import read_offsets
 from offsetlake.serve.net.answering import MAX_WRITE_BYTES, Answer
 from offsetlake.serve.net.client import Client
 from offsetlake.serve.net.connection import MAX_UNREAD_BYTES, Connection
@@ -21,6 +20,7 @@ from offsetlake.serve.protocol.wire import RequestHeader, read_header
 from offsetlake.serve.steps import Work, complete
 from offsetlake.serve.storage.memtable import VALUE
 from offsetlake.serve.storage.store import key
+from offsetlake.web.http.api.offsets import read_offsets
 from support.serve.in_process import InProcess, Origin, given_to
 from support.serve.kio_requests import answered, request
 from support.serve.sink import Sink

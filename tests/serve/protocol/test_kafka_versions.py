@@ -2,7 +2,7 @@
 
 import pytest
 
-from offsetlake.serve.front.registration import KNOWN_FEATURES
+from offsetlake.node.registration import KNOWN_FEATURES
 from offsetlake.serve.protocol.api_keys import BROKER_VERSIONS, FORWARDED, PRODUCE, RELAYED
 from support.broker.api_versions import recorded
 from support.broker.kafka_tools import IN_FRONT_OF

@@ -3,7 +3,7 @@
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from offsetlake.coordinator.share_partition.requests import AbortedTransaction, FetchedBatch
-from offsetlake.serve.share.fetched_records import FetchedRecords
+from offsetlake.share.fetched_records import FetchedRecords
 
 GZIP = 1
 

@@ -11,9 +11,9 @@ import pytest
 from offsetlake.coordinator.settings import CoordinatorSettings
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.error_codes import GROUP_AUTHORIZATION_FAILED
-from offsetlake.serve.share import group_settings
-from offsetlake.serve.share.group_settings import GroupSettings
-from offsetlake.serve.share.leader_reads import Fetched
+from offsetlake.share import group_settings
+from offsetlake.share.group_settings import GroupSettings
+from offsetlake.share.leader_reads import Fetched
 from support.serve.share_cluster import PARTITION, ShareCluster
 
 DEFAULTS = CoordinatorSettings(share_record_lock_duration_ms=12_000)

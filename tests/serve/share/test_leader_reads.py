@@ -4,8 +4,8 @@ import asyncio
 
 from offsetlake.kafka.error_codes import BROKER_NOT_AVAILABLE
 from offsetlake.log.cluster.connection import KafkaConnection
-from offsetlake.serve.share.leader_reads import MAX_READING, LeaderReads
-from offsetlake.serve.share.sessions import IdPartition
+from offsetlake.share.leader_reads import MAX_READING, LeaderReads
+from offsetlake.share.sessions import IdPartition
 
 TIMEOUT_SECONDS = 120.0
 

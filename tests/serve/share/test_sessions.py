@@ -8,7 +8,7 @@ from offsetlake.kafka.error_codes import (
     SHARE_SESSION_LIMIT_REACHED,
     SHARE_SESSION_NOT_FOUND,
 )
-from offsetlake.serve.share.sessions import (
+from offsetlake.share.sessions import (
     IdPartition,
     SessionKey,
     SessionRefused,

@@ -15,10 +15,10 @@ from offsetlake.coordinator.settings import CoordinatorSettings
 from offsetlake.kafka.error_codes import GROUP_AUTHORIZATION_FAILED, NONE, SHARE_SESSION_NOT_FOUND
 from offsetlake.serve.net.client import Client, RequestContext
 from offsetlake.serve.protocol.encoding import Values
-from offsetlake.serve.share.leader_reads import Fetched
-from offsetlake.serve.share.sessions import ShareSessions
-from offsetlake.serve.share.share_apis import ShareApis
-from offsetlake.serve.share.share_fetch import ShareFetch
+from offsetlake.share.leader_reads import Fetched
+from offsetlake.share.sessions import ShareSessions
+from offsetlake.share.share_apis import ShareApis
+from offsetlake.share.share_fetch import ShareFetch
 from support.serve.share_cluster import TOPIC_ID, ShareCluster, image, record_batch, share_request
 
 T = TypeVar("T")

@@ -5,6 +5,7 @@ import logging
 import random
 import struct
 import uuid
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,11 @@ from typing import Any
 import pytest
 
 from offsetlake.coordinator.settings import CoordinatorSettings, ShareIsolation
-from offsetlake.serve.apis.cluster_apis import ClusterApis
 from offsetlake.serve.net.client import Client
 from offsetlake.serve.net.frame_memory import Memory
 from offsetlake.serve.net.turns import Turns
-from offsetlake.serve.share.leader_reads import Fetched
-from offsetlake.serve.share.listener import SHARE_VERSIONS, ShareListener
+from offsetlake.share.leader_reads import Fetched
+from offsetlake.share.listener import SHARE_VERSIONS, ShareListener
 from serve.protocol.test_fuzz import altered
 from support.serve.in_process import InProcess, Origin
 from support.serve.kio_requests import answered, request
@@ -50,9 +50,9 @@ class Listening:
         sharing = ShareCluster(read)
         sharing.cluster.image = image({TOPIC: self.topic_id}, partitions=PARTITIONS)
         parts = server.parts
-        apis = ClusterApis(server.store, server.topics, parts.reads, parts.cluster_id)
         settings = CoordinatorSettings(share_auto_offset_reset="earliest", share_record_lock_duration_ms=20)
-        self._listener = ShareListener(sharing.cluster, settings, parts.share_states, apis, server.admin, server.loop)
+        parts.settings = replace(parts.settings, coordinator=settings)
+        self._listener = ShareListener(parts, sharing.cluster, server.share.states)
         self._listener.address = "localhost", 9094
         reads: Any = self._listener._reads[ShareIsolation.READ_UNCOMMITTED]
         reads.leader = lambda partition: (sharing.leader if sharing.knows(partition) else None, 0)

@@ -15,7 +15,7 @@ from offsetlake.kafka.error_codes import (
     SHARE_SESSION_NOT_FOUND,
     UNKNOWN_TOPIC_ID,
 )
-from offsetlake.serve.share.sessions import FINAL_EPOCH
+from offsetlake.share.sessions import FINAL_EPOCH
 from support.broker import workload
 from support.broker.broker import Broker
 from support.serve.share_member import (

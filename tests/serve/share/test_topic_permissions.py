@@ -18,10 +18,10 @@ from offsetlake.kafka.error_codes import (
 )
 from offsetlake.serve.net.client import Client, RequestContext
 from offsetlake.serve.protocol import api_keys as apis
-from offsetlake.serve.share.leader_reads import Fetched
-from offsetlake.serve.share.sessions import ShareSessions
-from offsetlake.serve.share.share_apis import ShareApis
-from offsetlake.serve.share.share_fetch import ShareFetch
+from offsetlake.share.leader_reads import Fetched
+from offsetlake.share.sessions import ShareSessions
+from offsetlake.share.share_apis import ShareApis
+from offsetlake.share.share_fetch import ShareFetch
 from support.serve.in_process import InProcess, Origin
 from support.serve.share_cluster import ShareCluster, image, record_batch, share_request
 

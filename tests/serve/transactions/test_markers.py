@@ -5,7 +5,7 @@ from kio.schema.write_txn_markers.v1 import request as v1
 from kio.schema.write_txn_markers.v2 import request as v2
 from kio.static.primitive import i8, i16, i32, i64
 
-from offsetlake.serve.transactions.cluster_transactions import may_end
+from offsetlake.node.cluster_transactions import may_end
 
 MAX_EPOCH = 2**15 - 1
 

@@ -9,10 +9,10 @@ import pytest
 
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.uuid import ZERO_UUID
-from offsetlake.serve.front.metadata.image import ClusterImage, Columns
+from offsetlake.node import deleted_topics
+from offsetlake.node.metadata.image import ClusterImage, Columns
 from offsetlake.serve.storage.memtable import VALUE
 from offsetlake.serve.storage.store import key
-from offsetlake.serve.writes import deleted_topics
 from support.serve.in_process import SECONDS, InProcess
 
 FIRST, SECOND, OTHER = (bytes(15) + bytes([number]) for number in (1, 2, 3))

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from offsetlake.cli.serve_process import composed
 from offsetlake.errors import LogUnavailable
 from offsetlake.log.writer.appender import SEGMENT_BYTES, LogInDoubt
 from offsetlake.serve.net.security import Security
@@ -194,9 +195,9 @@ def test_server_with_a_broken_log_closes_its_connections_and_files(
     settings = Settings(str(tmp_path / "lake"), str(tmp_path / "log"), "127.0.0.1", 0)
 
     async def close_broken_server() -> None:
-        server = Server(settings, Security(settings), asyncio.get_running_loop())
+        server = Server(composed(settings, Security(settings), asyncio.get_running_loop()))
         listening = await server.listen()
-        components = server._components
+        components = server._core
         components.load(origin.base, origin.ends)
         reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
         rows = [{"partition_index": 0, "committed_offset": 77, "committed_metadata": ""}]

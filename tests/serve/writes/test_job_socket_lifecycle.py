@@ -39,7 +39,7 @@ def serve(log: Path) -> Serving:
 
 
 def test_server_imports_no_heavy_module() -> None:
-    program = f"import sys, offsetlake.serve.server; print([name for name in {_HEAVY} if name in sys.modules])"
+    program = f"import sys, offsetlake.cli.serve_process; print([name for name in {_HEAVY} if name in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == "[]"
 
 

@@ -127,8 +127,8 @@ def _raising(error: Exception) -> Callable[..., None]:
 def test_process_exits_after_a_fault_and_its_next_start_serves_the_log(tmp_path: Path) -> None:
     """Served offsets may be wrong after a fault; the next start reads the log."""
     program = (
-        "import sys; from offsetlake.serve import __main__; from offsetlake.serve.writes import offset_commit;"
-        "offset_commit.PendingCommit.written = lambda *_: 1 / 0; sys.exit(__main__.main())"
+        "import sys; from offsetlake.cli import serve_process; from offsetlake.serve.writes import offset_commit;"
+        "offset_commit.PendingCommit.written = lambda *_: 1 / 0; sys.exit(serve_process.main())"
     )
     settings = Settings(str(tmp_path / "lake"), str(tmp_path / "log"), "127.0.0.1", 0, http=("127.0.0.1", 0))
     command = [sys.executable, "-c", program, settings.to_json()]

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from offsetlake.cli.serve_process import main
 from offsetlake.lake.location import object_store
-from offsetlake.serve.__main__ import main
 
 _POLL_SECONDS = 0.005
 _SECONDS = struct.Struct("=d")

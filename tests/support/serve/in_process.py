@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 from unittest.mock import patch
 
+from offsetlake.cli.serve_process import composed
 from offsetlake.errors import LogUnavailable
 from offsetlake.serve.apis.dispatch import Service
-from offsetlake.serve.components import ServerComponents
 from offsetlake.serve.net.answering import Answer
 from offsetlake.serve.net.client import Client
 from offsetlake.serve.net.security import Security
@@ -21,6 +21,7 @@ from offsetlake.serve.protocol import wire
 from offsetlake.serve.settings import Settings
 from offsetlake.serve.storage.mapped_snapshot import MappedSnapshot
 from offsetlake.serve.storage.snapshot_build import build
+from offsetlake.share.feature import ShareGroups
 from support.serve.kio_requests import answered, request
 
 BROKER_LOG = Path(__file__).parents[2] / "fixtures" / "broker-log"
@@ -50,10 +51,11 @@ class InProcess:
         topics = None if named is None else {name.decode(): partitions for name, partitions in named.items()}
         settings = Settings(str(self.lake), str(self.log), "127.0.0.1", 0, topics, log_partitions=LOG_PARTITIONS)
         settings = replace(settings, http=("127.0.0.1", 0), commits_per_second=quota)
-        self.parts = parts = ServerComponents(settings, Security(settings), self.loop)
+        self.parts = parts = composed(settings, Security(settings), self.loop)
+        self.share = next(feature for feature in parts.features if isinstance(feature, ShareGroups))
         self.store, self.topics, self.writes, self.appender = parts.store, parts.topics, parts.writes, parts.appender
         self.commits, self.transactions, self.admin = parts.commits, parts.transactions, parts.dispatcher
-        self.admin.address = HOST, PORT
+        parts.cluster_apis.address = HOST, PORT
         self.client = Client()
         self.reconnect()
 
@@ -64,7 +66,7 @@ class InProcess:
     def load(self) -> None:
         """Load the log, as a server does at its start."""
         self.parts.load(self._origin.base, self._origin.ends)
-        self.loop.run_until_complete(self.parts.load_share_states())
+        self.loop.run_until_complete(self.share.load_states())
         self.loop.run_until_complete(self.parts.membership.load())
 
     def ask(self, api: int, version: int, **values: Any) -> dict[str, Any]:

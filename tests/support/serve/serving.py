@@ -13,7 +13,7 @@ from typing import Any, Self
 START_SECONDS = 300
 AS_INSTALLED = (
     "import runpy, sys; sys.modules['hypothesis'] = None; "
-    "runpy.run_module('offsetlake.serve', run_name='__main__', alter_sys=True)"
+    "runpy.run_module('offsetlake.cli.serve_process', run_name='__main__', alter_sys=True)"
 )
 """Runs the process without Hypothesis, which users do not install: kio imports it if it can, which takes 0.2 s."""
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from offsetlake.coordinator.settings import CoordinatorSettings, ShareIsolation
 from offsetlake.coordinator.share_state.requests import ReadResult, ShareStateResult
+from offsetlake.node.metadata.image import ClusterBroker, ClusterImage, Columns
 from offsetlake.rules.share_state import UNKNOWN
-from offsetlake.serve.front.metadata.image import ClusterBroker, ClusterImage, Columns
-from offsetlake.serve.share.group_partitions import GroupPartitions
-from offsetlake.serve.share.group_settings import GroupSettings
-from offsetlake.serve.share.leader_reads import Fetched
-from offsetlake.serve.share.partition_reads import PartitionReads
-from offsetlake.serve.share.sessions import IdPartition
+from offsetlake.share.group_partitions import GroupPartitions
+from offsetlake.share.group_settings import GroupSettings
+from offsetlake.share.leader_reads import Fetched
+from offsetlake.share.partition_reads import PartitionReads
+from offsetlake.share.sessions import IdPartition
 
 TOPIC_ID = b"t" * 16
 PARTITION = IdPartition(TOPIC_ID, 0)
@@ -104,6 +104,9 @@ class ShareCluster:
             image=image({b"topic": TOPIC_ID}),
             changed=[],
             connection=None,
+            node=-1,
+            available=False,
+            revision=1,
             request_refresh=lambda _topic: None,
             refresh_soon=lambda: None,
             send=no_settings,

@@ -52,8 +52,15 @@ from offsetlake.serve.apis.topic_answers import (
     requested_topic,
 )
 from offsetlake.serve.net.client import RequestContext
+from offsetlake.serve.net.handlers import Handlers, at_once, awaited
 from offsetlake.serve.protocol import wire
-from offsetlake.serve.protocol.api_keys import DESCRIBE_TOPIC_PARTITIONS, METADATA
+from offsetlake.serve.protocol.api_keys import (
+    DESCRIBE_CLUSTER,
+    DESCRIBE_TOPIC_PARTITIONS,
+    LIST_OFFSETS,
+    METADATA,
+    PRODUCE,
+)
 from offsetlake.serve.protocol.described_partitions import NO_LEADER, NODE, encoded_partitions
 from offsetlake.serve.protocol.encoding import Encoded, Lazy, Values
 from offsetlake.serve.protocol.topic_descriptions import TopicTable
@@ -84,6 +91,15 @@ class ClusterApis:
     def __init__(self, store: Store, topics: Topics, reads: LogReads, cluster_id: Callable[[], str | None]) -> None:
         self._store, self._topics, self.reads, self.cluster_id = store, topics, reads, cluster_id
         self.address: tuple[str, int]
+
+    def handlers(self) -> Handlers:
+        """Return the handlers by API key, without those of Metadata and FindCoordinator, which features may refine."""
+        return {
+            PRODUCE: at_once(self.produce),
+            DESCRIBE_CLUSTER: at_once(self.describe_cluster),
+            DESCRIBE_TOPIC_PARTITIONS: at_once(self.describe_topic_partitions),
+            LIST_OFFSETS: awaited(self.reads.tasks, self.list_offsets),
+        }
 
     def metadata(self, request: Any, context: RequestContext) -> Steps[Values]:
         """Answer Metadata: this broker, and the requested topics, or those of `_listed` if all are requested."""

@@ -18,6 +18,8 @@ from offsetlake.rules.groups.state import UNKNOWN
 from offsetlake.serve.groups.descriptions import described as describe_modern
 from offsetlake.serve.groups.membership import Membership
 from offsetlake.serve.net.client import RequestContext
+from offsetlake.serve.net.handlers import Handlers, at_once
+from offsetlake.serve.protocol.api_keys import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS, SHARE_GROUP_DESCRIBE
 from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.protocol.topics import Topics
 from offsetlake.serve.protocol.wire import Malformed
@@ -45,6 +47,14 @@ class GroupApis:
 
     def __init__(self, store: Store, topics: Topics, membership: Membership) -> None:
         self._store, self._topics, self._membership = store, topics, membership
+
+    def handlers(self) -> Handlers:
+        """Return the handlers by API key."""
+        return {
+            DESCRIBE_GROUPS: at_once(self.describe_groups),
+            CONSUMER_GROUP_DESCRIBE: at_once(self.consumer_group_describe),
+            SHARE_GROUP_DESCRIBE: at_once(self.share_group_describe),
+        }
 
     def describe_groups(self, request: Any, context: RequestContext) -> Values:
         """Answer DescribeGroups; a group that is not of type classic is described as one that does not exist."""

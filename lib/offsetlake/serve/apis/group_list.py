@@ -1,12 +1,14 @@
 """ListGroups, encoded without a schema and in steps, because a list can contain 100,000 groups."""
 
 import struct
+from collections import Counter
 from typing import Any
 
 from offsetlake.kafka.error_codes import COORDINATOR_LOAD_IN_PROGRESS, NONE
-from offsetlake.serve.net.answering import Answer
 from offsetlake.serve.net.client import RequestContext
+from offsetlake.serve.net.handlers import Handler, Respond
 from offsetlake.serve.protocol import wire
+from offsetlake.serve.protocol.api_keys import LIST_GROUPS
 from offsetlake.serve.steps import Work
 from offsetlake.serve.storage.group_details import GroupKind
 from offsetlake.serve.storage.store import Store
@@ -16,7 +18,18 @@ _CHUNK_GROUPS = 500  # groups that are joined, because many small parts take mor
 _INT16 = struct.Struct(">h")
 
 
-def list_groups(store: Store, request: Any, context: RequestContext, answer: Answer) -> Work:
+def group_list(store: Store, errors: Counter[tuple[int, int]]) -> Handler:
+    """Return the handler of ListGroups; `errors` are counted by API key and error code."""
+
+    def handle(request: Any, context: RequestContext, respond: Respond) -> None:
+        if store.loading:
+            errors[LIST_GROUPS, COORDINATOR_LOAD_IN_PROGRESS] += 1
+        context.client.work(_list(store, request, context, respond))
+
+    return handle
+
+
+def _list(store: Store, request: Any, context: RequestContext, respond: Respond) -> Work:
     """Answer ListGroups with the groups that the client may read.
 
     Filters are case-insensitive; a filter with only unknown values matches no group.
@@ -44,7 +57,7 @@ def list_groups(store: Store, request: Any, context: RequestContext, answer: Ans
     out = [tags, bytes(4) if context.version >= _THROTTLE else b""]
     out.append(_INT16.pack(COORDINATOR_LOAD_IN_PROGRESS if store.loading else NONE))
     out.append(wire.count(count + len(groups), flexible=flexible))
-    answer(b"".join(out), *chunks, *groups, tags)
+    respond((b"".join(out), *chunks, *groups, tags))
     return 0
 
 

@@ -12,6 +12,9 @@ from offsetlake.kafka.error_codes import CLUSTER_AUTHORIZATION_FAILED, KAFKA_STO
 from offsetlake.log.disk.segments import partition_folders, segments_of
 from offsetlake.log.positions import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from offsetlake.serve.net.client import RequestContext
+from offsetlake.serve.net.handlers import Handlers, awaited
+from offsetlake.serve.net.request_tasks import RequestTasks
+from offsetlake.serve.protocol.api_keys import DESCRIBE_LOG_DIRS
 from offsetlake.serve.protocol.encoding import Values
 
 _TOPICS = (OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC)
@@ -22,6 +25,10 @@ class LogDirs:
 
     def __init__(self, folder: Path, *, cordoned: bool) -> None:
         self._folder, self._cordoned = folder, cordoned
+
+    def handlers(self, tasks: RequestTasks) -> Handlers:
+        """Return the handler by API key."""
+        return {DESCRIBE_LOG_DIRS: awaited(tasks, self.describe)}
 
     async def describe(self, request: Any, context: RequestContext) -> Values:
         """Answer DescribeLogDirs; a thread reads the sizes of the files."""

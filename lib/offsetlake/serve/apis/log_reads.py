@@ -29,8 +29,10 @@ from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.log.disk.partition_reader import OffsetOutOfRange, PartitionReader
 from offsetlake.log.disk.segment_index import NO_EPOCH, NO_TIMESTAMP, RecordPosition
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
-from offsetlake.serve.apis.request_tasks import RequestTasks
 from offsetlake.serve.net.client import RequestContext
+from offsetlake.serve.net.handlers import Handlers, awaited
+from offsetlake.serve.net.request_tasks import RequestTasks
+from offsetlake.serve.protocol.api_keys import FETCH
 from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.protocol.topics import INTERNAL, Topics
 from offsetlake.serve.writes.watermarks import Watermarks
@@ -95,6 +97,10 @@ class LogReads:
         self.tasks = RequestTasks(loop)
         self.followers: dict[tuple[int, int], int] = {}
         """The offset of the latest Fetch of each follower, by partition and node id."""
+
+    def handlers(self) -> Handlers:
+        """Return the handler by API key."""
+        return {FETCH: awaited(self.tasks, self.fetch)}
 
     async def close(self) -> None:
         """Cancel the requests that wait."""

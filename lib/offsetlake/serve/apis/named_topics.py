@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from offsetlake.serve.front.metadata.arrivals import NamedPartition
 from offsetlake.serve.protocol.api_keys import (
     CONSUMER_GROUP_HEARTBEAT,
     DESCRIBE_TOPIC_PARTITIONS,
@@ -12,6 +11,7 @@ from offsetlake.serve.protocol.api_keys import (
     OFFSET_DELETE,
     TXN_OFFSET_COMMIT,
 )
+from offsetlake.serve.protocol.topics import NamedPartition
 
 
 def named_topics(api: int, request: Any) -> list[NamedPartition]:

@@ -1,12 +1,11 @@
-"""DescribeConfigs: the settings of this process as those of a broker, and of the topics that exist without a cluster.
+"""DescribeConfigs: the settings of this process as those of a broker, and of the topics.
 
 Settings have the name of the setting of a broker that means the same (`KafkaConfig`, `GroupCoordinatorConfig`). No
-client can change them. In front of a cluster, only this process knows its own settings, and tools request those of each
-node from that node; whatever else a request names is relayed to a broker.
+client can change them.
 """
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,17 +19,12 @@ from offsetlake.kafka.error_codes import (
     NONE,
     TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_OR_PARTITION,
-    UNSUPPORTED_VERSION,
 )
 from offsetlake.log.writer.appender import SEGMENT_BYTES
-from offsetlake.serve.apis.cluster_apis import ClusterApis
-from offsetlake.serve.front.forwarding import Forwarding
 from offsetlake.serve.net.client import RequestContext
 from offsetlake.serve.net.security import Security, security_protocol
-from offsetlake.serve.protocol.api_keys import DESCRIBE_CONFIGS
 from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.protocol.request_limits import MAX_COMMIT_BATCH_BYTES
-from offsetlake.serve.protocol.schemas import response_schema
 from offsetlake.serve.protocol.topics import INTERNAL, Topics, is_valid_name
 from offsetlake.serve.settings import Settings
 from offsetlake.serve.transactions.coordinator import MAX_TIMEOUT_MS
@@ -42,7 +36,6 @@ TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 
 _BOOLEAN, _STRING, _INT, _LIST = 1, 2, 3, 7  # types of settings (`DescribeConfigsResponse.ConfigType`)
 _STATIC_BROKER_CONFIG = 4  # the source of a setting (`DescribeConfigsResponse.ConfigSource`)
-_OF_SHARE_GROUPS = ".share."
 _GROUP_NAMES = {
     "consumer.session.timeout.ms": "consumer_session_timeout_ms",
     "consumer.heartbeat.interval.ms": "consumer_heartbeat_interval_ms",
@@ -57,7 +50,7 @@ _GROUP_NAMES = {
 Setting = bool | int | str | tuple[str, ...]
 
 
-class _Described(NamedTuple):
+class Described(NamedTuple):
     """The settings of a resource by name, or why they are not described."""
 
     settings: Mapping[str, Setting]
@@ -66,47 +59,25 @@ class _Described(NamedTuple):
 
 
 class NodeConfigs:
-    """Answers DescribeConfigs; without a cluster, `forwarding` is None."""
+    """Answers DescribeConfigs; `address` returns the advertised host and port."""
 
     def __init__(
-        self,
-        settings: Settings,
-        security: Security,
-        topics: Topics,
-        cluster: ClusterApis,
-        forwarding: Forwarding | None,
+        self, settings: Settings, security: Security, topics: Topics, address: Callable[[], tuple[str, int]]
     ) -> None:
-        self._settings, self._security, self._topics = settings, security, topics
-        self._cluster, self._forwarding = cluster, forwarding
+        self._settings, self._security, self._topics, self._address = settings, security, topics, address
 
-    async def describe(self, request: Any, context: RequestContext) -> Values | bytes:
-        """Answer DescribeConfigs.
+    def describe(self, request: Any, context: RequestContext) -> Values:
+        """Answer DescribeConfigs."""
+        resources = requested_resources(request)
+        return {"results": Lazy(len(resources), (self.result(each, request, context) for each in resources))}
 
-        Raises:
-            LogUnavailable: No broker answers a request that is relayed.
-        """
-        resources = {(each.resource_type, each.resource_name): each for each in request.resources}.values()
-        others = [each for each in resources if self._is_elsewhere(each)]
-        if not others or self._forwarding is None or not self._forwarding.relays:
-            results = (self._result(each, request, context) for each in resources)
-            return {"results": Lazy(len(resources), results)}
-        version, values = context.version, _values(request) | {"resources": [_values(each) for each in others]}
-        response = await self._forwarding.relay(DESCRIBE_CONFIGS, version, values)
-        if len(others) == len(resources):
-            return response_schema(DESCRIBE_CONFIGS, version)[1] + response.body
-        relayed = [_values(result) for result in response.entity().results]
-        own = [each for each in resources if not self._is_elsewhere(each)]
-        return {"results": [*(self._result(each, request, context) for each in own), *relayed]}
-
-    def _is_elsewhere(self, resource: Any) -> bool:
-        """Check whether brokers of a cluster know a resource, and this process does not."""
-        return self._forwarding is not None and not self._is_this_node(resource)
-
-    def _is_this_node(self, resource: Any) -> bool:
+    def is_this_node(self, resource: Any) -> bool:
+        """Check whether a resource is this process."""
         return resource.resource_type in {BROKER, BROKER_LOGGER} and resource.resource_name == str(self._topics.node)
 
-    def _result(self, resource: Any, request: Any, context: RequestContext) -> Values:
-        described, keys = self._described(resource, context), resource.configuration_keys
+    def result(self, resource: Any, request: Any, context: RequestContext) -> Values:
+        """Return the settings of a resource that a request names, or why they are not described."""
+        described, keys = self.described(resource, context), resource.configuration_keys
         with_synonyms = getattr(request, "include_synonyms", False)
         return {
             "error_code": described.error,
@@ -120,52 +91,50 @@ class NodeConfigs:
             ],
         }
 
-    def _described(self, resource: Any, context: RequestContext) -> _Described:
-        if self._is_elsewhere(resource):
-            reason = "This node cannot relay the request, because its clients log in: send it to another broker."
-            return _Described({}, UNSUPPORTED_VERSION, reason)
+    def described(self, resource: Any, context: RequestContext) -> Described:
+        """Return the settings of a resource."""
         if resource.resource_type == TOPIC:
             return self._topic(resource.resource_name, context)
         if resource.resource_type == GROUP:
             if not context.may(READ, resource.resource_name.encode()):
-                return _Described({}, GROUP_AUTHORIZATION_FAILED)
+                return Described({}, GROUP_AUTHORIZATION_FAILED)
             coordinator = self._settings.coordinator
-            return _Described({name: getattr(coordinator, field) for name, field in _GROUP_NAMES.items()})
+            return Described({name: getattr(coordinator, field) for name, field in _GROUP_NAMES.items()})
         if not context.client.access.may_read_log():
-            return _Described({}, CLUSTER_AUTHORIZATION_FAILED)
+            return Described({}, CLUSTER_AUTHORIZATION_FAILED)
         return self._of_nodes(resource)
 
-    def _of_nodes(self, resource: Any) -> _Described:
+    def _of_nodes(self, resource: Any) -> Described:
         """Return the settings of this node, its loggers, or those that are set for all nodes: none."""
         kind, name = resource.resource_type, resource.resource_name
         if kind == CLIENT_METRICS or (kind == BROKER and not name):
-            return _Described({})
+            return Described({})
         if kind not in {BROKER, BROKER_LOGGER}:
-            return _Described({}, INVALID_REQUEST, f"Unsupported resource type: {kind}.")
-        if not self._is_this_node(resource):
+            return Described({}, INVALID_REQUEST, f"Unsupported resource type: {kind}.")
+        if not self.is_this_node(resource):
             message = f"Unexpected broker id, expected {self._topics.node} or empty string, but received {name}"
-            return _Described({}, INVALID_REQUEST, message)
+            return Described({}, INVALID_REQUEST, message)
         if kind == BROKER_LOGGER:
-            return _Described({"root": logging.getLevelName(logging.getLogger().getEffectiveLevel())})
-        return _Described(dict(self._node()))
+            return Described({"root": logging.getLevelName(logging.getLogger().getEffectiveLevel())})
+        return Described(dict(self.own_settings()))
 
-    def _topic(self, name: str, context: RequestContext) -> _Described:
+    def _topic(self, name: str, context: RequestContext) -> Described:
         """Return the settings of a topic; of other topics than the log, none is known here."""
         topic = name.encode()
         if not context.client.may_read_topic(topic):
-            return _Described({}, TOPIC_AUTHORIZATION_FAILED)
+            return Described({}, TOPIC_AUTHORIZATION_FAILED)
         if not is_valid_name(topic):
-            return _Described({}, INVALID_TOPIC_EXCEPTION)
+            return Described({}, INVALID_TOPIC_EXCEPTION)
         if not self._topics.now().partitions(topic):
-            return _Described({}, UNKNOWN_TOPIC_OR_PARTITION)
+            return Described({}, UNKNOWN_TOPIC_OR_PARTITION)
         if topic != INTERNAL:
-            return _Described({})
-        return _Described({"max.message.bytes": MAX_COMMIT_BATCH_BYTES, "segment.bytes": SEGMENT_BYTES})
+            return Described({})
+        return Described({"max.message.bytes": MAX_COMMIT_BATCH_BYTES, "segment.bytes": SEGMENT_BYTES})
 
-    def _node(self) -> Iterator[tuple[str, Setting]]:
+    def own_settings(self) -> Iterator[tuple[str, Setting]]:
         """Yield the settings of this process."""
         settings, protocol = self._settings, security_protocol(self._settings)
-        host, port = self._cluster.address
+        host, port = self._address()
         folder = str(Path(settings.log).resolve())
         common: dict[str, Setting] = {
             "node.id": self._topics.node,
@@ -188,23 +157,16 @@ class NodeConfigs:
         if settings.tls_certificate is not None:
             yield "ssl.client.auth", "none" if settings.tls_client_ca is None else "required"
         for field, name in BROKER_NAMES.items():
-            if name.startswith("group.") and (self._forwarding is None or _OF_SHARE_GROUPS not in name):
+            if name.startswith("group."):
                 yield name, getattr(settings.coordinator, field)
-        if self._forwarding is None:  # otherwise these are settings of the brokers
-            yield "auto.create.topics.enable", False
-            yield "transaction.max.timeout.ms", MAX_TIMEOUT_MS
-            yield "transactional.id.expiration.ms", TRANSACTIONAL_ID_EXPIRATION_MS
+        yield "auto.create.topics.enable", False
+        yield "transaction.max.timeout.ms", MAX_TIMEOUT_MS
+        yield "transactional.id.expiration.ms", TRANSACTIONAL_ID_EXPIRATION_MS
 
 
-def _values(entity: Any) -> dict[str, Any]:
-    """Return the fields of a request or a response that was read, with those of nested ones."""
-    fields: dict[str, Any] = entity._asdict()
-    return {
-        name: [_values(each) if hasattr(each, "_asdict") else each for each in value]
-        if isinstance(value, tuple)
-        else value
-        for name, value in fields.items()
-    }
+def requested_resources(request: Any) -> Collection[Any]:
+    """Return the resources that a request names, each once."""
+    return {(each.resource_type, each.resource_name): each for each in request.resources}.values()
 
 
 def _config(name: str, setting: Setting, *, with_synonyms: bool) -> Values:

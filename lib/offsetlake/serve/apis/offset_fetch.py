@@ -25,13 +25,12 @@ from offsetlake.kafka.error_codes import (
     UNSTABLE_OFFSET_COMMIT,
 )
 from offsetlake.kafka.uuid import ZERO_UUID
-from offsetlake.serve.front.metadata.arrivals import NamedPartition
 from offsetlake.serve.net.answering import Answer
 from offsetlake.serve.net.client import Client
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.protocol.api_keys import OFFSET_FETCH
 from offsetlake.serve.protocol.request_limits import REQUEST_LIMITS
-from offsetlake.serve.protocol.topics import Topics
+from offsetlake.serve.protocol.topics import NamedPartition, Topics
 from offsetlake.serve.steps import Steps, Work, complete
 from offsetlake.serve.storage.doubt import Doubt
 from offsetlake.serve.storage.group_details import NO_MEMBER, Committer

@@ -20,6 +20,8 @@ from offsetlake.log.disk.partition_reader import OpenTransaction, PartitionReade
 from offsetlake.log.positions import OFFSETS_TOPIC
 from offsetlake.serve.apis.log_reads import LogReads
 from offsetlake.serve.net.client import RequestContext
+from offsetlake.serve.net.handlers import Handlers, at_once, awaited
+from offsetlake.serve.protocol.api_keys import DELETE_RECORDS, DESCRIBE_PRODUCERS, OFFSET_FOR_LEADER_EPOCH
 from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.protocol.topics import Topics, is_valid_name
 
@@ -31,6 +33,15 @@ class PartitionRequests:
 
     def __init__(self, topics: Topics, reads: LogReads, epoch: Callable[[int], int]) -> None:
         self._topics, self._reads, self._epoch = topics, reads, epoch
+
+    def handlers(self) -> Handlers:
+        """Return the handlers by API key."""
+        tasks = self._reads.tasks
+        return {
+            DELETE_RECORDS: at_once(self.delete_records),
+            DESCRIBE_PRODUCERS: awaited(tasks, self.describe_producers),
+            OFFSET_FOR_LEADER_EPOCH: awaited(tasks, self.end_of_epoch),
+        }
 
     async def describe_producers(self, request: Any, context: RequestContext) -> Values:
         """Answer DescribeProducers: the producers with an open transaction, none of a topic without records here."""

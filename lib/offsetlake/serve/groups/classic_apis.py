@@ -30,9 +30,10 @@ from offsetlake.kafka.error_codes import (
 )
 from offsetlake.serve.groups.membership import Membership
 from offsetlake.serve.net.client import RequestContext
+from offsetlake.serve.net.handlers import Handlers, Respond
+from offsetlake.serve.protocol.api_keys import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from offsetlake.serve.protocol.encoding import Values
 
-Respond = Callable[[Values], None]
 Request = TypeVar("Request")
 _NAMED_PROTOCOL_SINCE = 5  # version of SyncGroup in which the protocol type and the protocol are mandatory
 _NULLABLE_PROTOCOL_SINCE = 7  # version of JoinGroup
@@ -47,6 +48,15 @@ class ClassicApis:
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
+
+    def handlers(self) -> Handlers:
+        """Return the handlers by API key."""
+        return {
+            JOIN_GROUP: self.join_group,
+            SYNC_GROUP: self.sync_group,
+            HEARTBEAT: self.heartbeat,
+            LEAVE_GROUP: self.leave_group,
+        }
 
     def join_group(self, request: Any, context: RequestContext, respond: Respond) -> None:
         """Answer JoinGroup when the rebalance has a new generation."""

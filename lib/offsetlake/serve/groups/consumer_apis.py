@@ -2,7 +2,6 @@
 
 import struct
 import uuid
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +17,8 @@ from offsetlake.kafka.error_codes import GROUP_MAX_SIZE_REACHED, INVALID_GROUP_I
 from offsetlake.kafka.uuid import uuid_bytes, uuid_text
 from offsetlake.serve.groups.membership import Membership
 from offsetlake.serve.net.client import RequestContext
+from offsetlake.serve.net.handlers import Handlers, Respond
+from offsetlake.serve.protocol.api_keys import CONSUMER_GROUP_HEARTBEAT
 from offsetlake.serve.protocol.encoding import Values
 from offsetlake.serve.protocol.wire import string
 
@@ -36,7 +37,11 @@ class ConsumerApis:
     def __init__(self, membership: Membership, settings: CoordinatorSettings) -> None:
         self._membership, self._settings = membership, settings
 
-    def heartbeat(self, request: Any, context: RequestContext, respond: Callable[[Values | bytes], None]) -> None:
+    def handlers(self) -> Handlers:
+        """Return the handler by API key."""
+        return {CONSUMER_GROUP_HEARTBEAT: self.heartbeat}
+
+    def heartbeat(self, request: Any, context: RequestContext, respond: Respond) -> None:
         """Answer ConsumerGroupHeartbeat."""
         beat = _request(request, context)
 

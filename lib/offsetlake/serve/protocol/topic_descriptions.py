@@ -20,7 +20,7 @@ class TopicTable(Protocol):
     | any      | Whether any topic exists |
     | leads    | Whether this process leads all partitions; otherwise the brokers of a cluster do |
     | controller_id | The id of the controller |
-    | brokers  | The nodes of the cluster (`offsetlake.serve.front.metadata.image.ClusterBroker`) |
+    | brokers  | The nodes of the cluster (`offsetlake.node.metadata.image.ClusterBroker`) |
     """
 
     @property

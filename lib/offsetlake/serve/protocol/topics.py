@@ -3,7 +3,7 @@
 import re
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.log.positions import OFFSETS_TOPIC, SHARE_STATE_TOPIC
@@ -36,6 +36,14 @@ _SPACE = uuid.UUID("0f5e71a4-1c0e-5d3a-9b1e-6f66736c616b")  # namespace of the i
 def is_valid_name(name: bytes) -> bool:
     """Check whether a topic of a broker can have a name."""
     return _NAME.fullmatch(name) is not None
+
+
+class NamedPartition(NamedTuple):
+    """A topic by name or by id, and one of its partitions."""
+
+    name: bytes | None
+    id: bytes = b""
+    partition: int = 0
 
 
 class Topics:
@@ -95,9 +103,12 @@ class Topics:
     def request(self, topic: bytes) -> None:
         """Note that a client requested a topic, by name or id, that does not exist."""
 
-    def deferred(self, _named: Callable[[], Collection[Any]], _proceed: Callable[[], object]) -> bool:
+    def deferred(self, _named: Callable[[], Collection[NamedPartition]], _proceed: Callable[[], object]) -> bool:
         """Return whether a request is handled later, by `proceed`, because it names topics that may be new."""
         return False
+
+    def when_changed(self, notify: Callable[[frozenset[str]], None]) -> None:
+        """Call `notify` with the names of topics that were created, deleted or changed; here, none ever are."""
 
     def known(self) -> set[bytes]:
         """Return the log and the configured topics and, if any topic exists, those with stored offsets."""

@@ -23,6 +23,8 @@ from offsetlake.kafka.error_codes import (
     TOPIC_AUTHORIZATION_FAILED,
 )
 from offsetlake.serve.net.client import RequestContext
+from offsetlake.serve.net.handlers import Handlers
+from offsetlake.serve.protocol.api_keys import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID
 from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.storage.store import Store
 from offsetlake.serve.transactions import rules
@@ -71,6 +73,15 @@ class Transactions:
         known_ids += [producer_id for producer_id, _ in self._store.pending.transactions()]
         self._last_producer_id = max(now * _PRODUCER_IDS_PER_MS, *known_ids, NO_ID)
         self.check_open()
+
+    def handlers(self) -> Handlers:
+        """Return the handlers by API key, without that of TxnOffsetCommit."""
+        return {
+            INIT_PRODUCER_ID: self.init_producer_id,
+            ADD_PARTITIONS_TO_TXN: self.add_partitions,
+            ADD_OFFSETS_TO_TXN: self.add_offsets,
+            END_TXN: self.end,
+        }
 
     @property
     def states(self) -> Mapping[str, Transaction]:

@@ -17,6 +17,8 @@ from offsetlake.kafka.error_codes import (
 )
 from offsetlake.log.positions import OFFSETS_TOPIC
 from offsetlake.serve.net.client import RequestContext
+from offsetlake.serve.net.handlers import Handlers, at_once
+from offsetlake.serve.protocol.api_keys import DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS
 from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.steps import Steps
 from offsetlake.serve.storage.store import Store
@@ -40,6 +42,10 @@ class TransactionDescriptions:
 
     def __init__(self, store: Store, transactions: Transactions, *, coordinates: bool) -> None:
         self._store, self._transactions, self._coordinates = store, transactions, coordinates
+
+    def handlers(self) -> Handlers:
+        """Return the handlers by API key."""
+        return {LIST_TRANSACTIONS: at_once(self.list), DESCRIBE_TRANSACTIONS: at_once(self.describe)}
 
     def list(self, request: Any, context: RequestContext) -> Steps[Values]:
         """Answer ListTransactions: those that the client may use and that the filters select."""

@@ -25,6 +25,8 @@ from offsetlake.kafka.error_codes import (
 )
 from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.serve.net.client import RequestContext
+from offsetlake.serve.net.handlers import Handlers
+from offsetlake.serve.protocol.api_keys import TXN_OFFSET_COMMIT
 from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.protocol.request_limits import MAX_COMMIT_BATCH_BYTES
 from offsetlake.serve.protocol.topics import MAX_OFFSET, Topics
@@ -131,6 +133,10 @@ class TxnOffsetCommit:
     ) -> None:
         self._store, self._topics, self._writes, self._commits = store, topics, writes, commits
         self._transactions = transactions
+
+    def handlers(self) -> Handlers:
+        """Return the handler by API key."""
+        return {TXN_OFFSET_COMMIT: self.take}
 
     def take(self, request: Any, context: RequestContext, answer: Answer) -> Work:
         """Handle a request in steps; `answer` is called now or later."""

@@ -9,7 +9,7 @@ from offsetlake.serve.storage.group_details import Committer
 from offsetlake.serve.storage.memtable import StoredFields
 
 if TYPE_CHECKING:
-    from offsetlake.serve.front.metadata.arrivals import NamedPartition
+    from offsetlake.serve.protocol.topics import NamedPartition
 
 FIRST_THROTTLED_VERSION, FIRST_FLEXIBLE_VERSION = 3, 8  # versions of OffsetCommit
 _PARTITION_RESULT = struct.Struct(">ih")

@@ -23,6 +23,8 @@ from offsetlake.kafka.error_codes import (
 )
 from offsetlake.kafka.records.group_tombstones import group_tombstone_keys
 from offsetlake.serve.net.client import RequestContext
+from offsetlake.serve.net.handlers import Handlers
+from offsetlake.serve.protocol.api_keys import DELETE_GROUPS, OFFSET_DELETE
 from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.protocol.topics import Topics
 from offsetlake.serve.steps import Share, Work
@@ -164,7 +166,8 @@ class _OffsetDeletion(DeletionWrite):
 class Deletions:
     """Handles DeleteGroups and OffsetDelete: queues the deletions with their audit headers.
 
-    `delete_states` deletes the states of a share group, and calls its second argument with an error code.
+    `preparations` are done before a group of a type is deleted, and end by calling their second argument with an error
+    code. Of a group without one, the store of offsets decides whether it may be deleted.
     """
 
     def __init__(
@@ -173,29 +176,31 @@ class Deletions:
         topics: Topics,
         writes: Writes,
         log_partition: LogPartition,
-        delete_states: Callable[[bytes, Callable[[int], None]], None],
         offset_store: OffsetStore = LOG_STORE,
     ) -> None:
         self._store, self._topics, self._writes, self._log_partition = store, topics, writes, log_partition
-        self._delete_states, self._offset_store = delete_states, offset_store
+        self._offset_store = offset_store
+        self.preparations: dict[str, Callable[[bytes, Callable[[int], None]], None]] = {}
+
+    def handlers(self) -> Handlers:
+        """Return the handlers by API key."""
+        return {DELETE_GROUPS: self.delete_groups, OFFSET_DELETE: self.delete_offsets}
 
     def delete_group(
         self, group: bytes, audit: Headers, done: Callable[[int], None], share: Share | None = None
     ) -> None:
-        """Delete a group; `done` is called with an error code. The states of a share group are deleted before it."""
+        """Delete a group; `done` is called with an error code."""
         deletion = _GroupDeletion(self._log_partition(group), self._store, group, audit, done)
 
-        def states_deleted(error: int) -> None:
+        def prepared(error: int) -> None:
             if error:
                 done(error)
             else:
                 self._writes.add(deletion, share)
 
         kind = self._store.group(group)
-        if kind is not None and kind["group_type"] == "share":
-            self._delete_states(group, states_deleted)
-        else:
-            self._offset_store.delete(group, states_deleted)
+        prepare = None if kind is None else self.preparations.get(kind["group_type"])
+        (prepare or self._offset_store.delete)(group, prepared)
 
     def delete_offset(
         self, group: bytes, topic: bytes, partition: int, audit: Headers, done: Callable[[int], None]

@@ -24,11 +24,10 @@ from offsetlake.kafka.error_codes import (
 )
 from offsetlake.kafka.placement import partition_for_group
 from offsetlake.kafka.uuid import ZERO_UUID
-from offsetlake.serve.front.metadata.arrivals import NamedPartition
 from offsetlake.serve.net.client import Client
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.protocol.request_limits import MAX_COMMIT_BATCH_BYTES, REQUEST_LIMITS
-from offsetlake.serve.protocol.topics import MAX_OFFSET, Topics
+from offsetlake.serve.protocol.topics import MAX_OFFSET, NamedPartition, Topics
 from offsetlake.serve.steps import Share, Steps, Work, complete
 from offsetlake.serve.storage.group_details import Committer
 from offsetlake.serve.storage.offset_store import LOG_STORE, OffsetStore

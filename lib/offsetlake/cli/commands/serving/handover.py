@@ -81,7 +81,7 @@ def adopt(
     Share groups and streams groups are not served from then on. The plan names them, and the command is refused while
     their consumers run.
     """
-    from offsetlake.serve.front.handover import adoption, unserved_groups  # noqa: PLC0415 - they take half a second
+    from offsetlake.node.handover import adoption, unserved_groups  # noqa: PLC0415 - they take half a second
 
     context, settings = _of_listener(context)
     if not (Path(settings.log) / CLUSTER_FILE).exists():
@@ -112,15 +112,15 @@ def return_(context: CommandContext, execute: _ExecuteOption = False) -> None:
     Stop `offsetlake serve` before. Until the brokers lead the partitions, clients retry. An interrupted run is resumed
     by running the command again. The node is unregistered at the end.
     """
-    from offsetlake.serve import server  # noqa: PLC0415 - its dependencies take half a second
-    from offsetlake.serve.front.handover import returning  # noqa: PLC0415
+    from offsetlake.cli import serve_process  # noqa: PLC0415 - its dependencies take half a second
+    from offsetlake.node.handover import returning  # noqa: PLC0415
 
     context, settings = _of_listener(context)
     rows = returning.plan(settings)
     context.write(pa.Table.from_pylist(rows))
     if execute:
         with _recorded_if_possible(settings) as counts:
-            server.serve(replace(settings, returning=True))
+            serve_process.run(replace(settings, returning=True))
             returning.check_returned(Path(settings.log))  # a signal stops the server without an error
             counts["log_partitions"] = len(rows)
         write_note(

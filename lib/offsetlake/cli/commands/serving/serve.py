@@ -218,7 +218,7 @@ def serve(
         context.write(_checked(settings))
         return
     sys.stdout.flush()
-    arguments = [sys.executable, "-m", "offsetlake.serve", settings.to_json()]
+    arguments = [sys.executable, "-m", "offsetlake.cli.serve_process", settings.to_json()]
     os.execve(sys.executable, arguments, {**os.environ, **secrets})  # noqa: S606
 
 

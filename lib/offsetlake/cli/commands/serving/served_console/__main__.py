@@ -20,11 +20,11 @@ from offsetlake.cli.commands.serving.console import console_of
 from offsetlake.console.access import Gate
 from offsetlake.console.server import serve_behind
 from offsetlake.errors import BadRequest, OffsetlakeError
-from offsetlake.serve.http.console_process import READY
 from offsetlake.serve.net.security import security_paths
 from offsetlake.serve.settings import CONSOLE_PATH, ConsoleSettings, Settings
 from offsetlake.util.log_lines import log_to_stderr
 from offsetlake.util.processes import CHILD_NICENESS, leave
+from offsetlake.web.http.console_process import READY
 
 _OOM_SCORE = Path("/proc/self/oom_score_adj")
 
