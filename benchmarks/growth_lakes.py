@@ -10,7 +10,7 @@ import numpy as np
 from deltalake.transaction import AddAction, RemoveAction
 
 from offsetlake.lake import runs, upkeep
-from offsetlake.lake.commits import ours
+from offsetlake.lake.delta.commits import ours
 from offsetlake.lake.files import TableFile, table_schema
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.location.folder import Folder

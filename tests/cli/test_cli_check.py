@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from offsetlake.lake.commits import ours
+from offsetlake.lake.delta.commits import ours
 from offsetlake.lake.lake import Lake
 from support.command_line import Run
 from support.e2e.lakes import upkeep

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from offsetlake.errors import LakeBusy, LakeUnusable, TableChanged
-from offsetlake.lake import commits
 from offsetlake.lake.definitions import STATE
+from offsetlake.lake.delta import commits
 from offsetlake.lake.foreign import guard
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.runs import Report

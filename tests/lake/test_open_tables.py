@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from deltalake.transaction import create_table_with_add_actions
 
 from offsetlake.errors import LakeBusy
-from offsetlake.lake.commits import ours
+from offsetlake.lake.delta.commits import ours
 from offsetlake.lake.files import FileChanges, TableFile, active_files, commit
 from offsetlake.lake.foreign import remake
 from offsetlake.lake.foreign.remake import replace_table

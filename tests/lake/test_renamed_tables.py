@@ -11,8 +11,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from offsetlake.errors import LakeUnusable
 from offsetlake.lake import definitions
-from offsetlake.lake.commits import ours
 from offsetlake.lake.definitions import LAKE_VERSION, TABLES
+from offsetlake.lake.delta.commits import ours
 from offsetlake.lake.foreign.guard import open_verified, refuse_changed, writing
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.location import folder as folder_module

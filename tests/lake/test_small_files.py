@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from offsetlake.lake.commits import app_id
+from offsetlake.lake.delta.commits import app_id
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline import runner
 from support.command_line import Run

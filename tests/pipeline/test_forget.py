@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from offsetlake.lake import upkeep
-from offsetlake.lake.commits import ours
+from offsetlake.lake.delta.commits import ours
 from offsetlake.lake.foreign.guard import adapt, refuse_changed
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.maintain import forget as forget_job

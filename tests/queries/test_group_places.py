@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from offsetlake.lake.commits import ours
+from offsetlake.lake.delta.commits import ours
 from offsetlake.lake.foreign.guard import VerifiedLake
 from offsetlake.lake.history import group_places as module
 from offsetlake.lake.lake import Lake

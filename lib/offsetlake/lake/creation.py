@@ -7,8 +7,8 @@ from deltalake.exceptions import CommitFailedError
 
 from offsetlake.errors import LakeUnusable
 from offsetlake.lake.definitions import FORMER_NAMES, LAKE_VERSION, TABLES, create_table, definition, upgrade_table
+from offsetlake.lake.delta.log_entries import entries, entry_name, newest_version, sealed, segment_fault
 from offsetlake.lake.location.location import LOCK, Location
-from offsetlake.lake.log_entries import entries, entry_name, newest_version, sealed, segment_fault
 from offsetlake.lake.small_files import VERIFIED
 
 MARKER = "offsetlake.json"

@@ -7,11 +7,8 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from offsetlake.errors import LakeUnusable
 from offsetlake.lake.definitions import STATE
+from offsetlake.lake.delta.table_log import LostCommitError
 from offsetlake.lake.location.location import Location
-
-
-class LostCommitError(DeltaError):
-    """An entry of a Delta log is damaged."""
 
 
 def damaged(lake: Location, table: str, why: str) -> LakeUnusable:

@@ -14,7 +14,7 @@ from typing import Any, NotRequired, TypedDict
 
 from deltalake import DeltaTable, Field, Schema
 
-from offsetlake.lake.commits import ours
+from offsetlake.lake.delta.commits import ours
 from offsetlake.util.resources import resource
 
 LAKE_VERSION = 10

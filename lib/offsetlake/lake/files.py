@@ -19,9 +19,9 @@ from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction, RemoveAction
 
 from offsetlake.errors import LakeBusy, TableChanged
-from offsetlake.lake.commits import app_id
 from offsetlake.lake.constraints import check_rows
 from offsetlake.lake.definitions import HISTORY, definition
+from offsetlake.lake.delta.commits import app_id
 from offsetlake.lake.lake import Lake
 from offsetlake.util.times import now_ms
 

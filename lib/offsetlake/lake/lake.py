@@ -13,13 +13,13 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from offsetlake.errors import LakeUnusable
 from offsetlake.lake import damage
-from offsetlake.lake.commits import ours
 from offsetlake.lake.creation import MARKER, make_tables, refuse_other_content, stored_version
 from offsetlake.lake.definitions import FORMER_NAMES, LAKE_VERSION, TABLES
+from offsetlake.lake.delta.commits import ours
+from offsetlake.lake.delta.log_entries import DeltaLog, newest_version, segment_fault
+from offsetlake.lake.delta.open_tables import OpenTables
 from offsetlake.lake.location.locate import LakeLocation, locate
 from offsetlake.lake.location.location import Lease, Location
-from offsetlake.lake.log_entries import DeltaLog, newest_version, segment_fault
-from offsetlake.lake.open_tables import OpenTables
 from offsetlake.lake.small_files import SmallFiles
 from offsetlake.lake.sql.engine import Engine
 from offsetlake.lake.sql.views import named_in, needed
@@ -181,7 +181,7 @@ class Lake:
     def properties(
         self, job: str, number: int, rebuilt: str | None = None, versions: Mapping[str, int] | None = None
     ) -> CommitProperties:
-        """Return the properties that mark a commit as one of a run of this process; see `offsetlake.lake.commits`."""
+        """Return the properties that mark a commit as one of a run of this process (`lake.delta.commits`)."""
         return ours(job, number, self._lease.epoch if self._lease else 0, rebuilt, versions)
 
     def versions(self, *tables: str) -> dict[str, int]:

@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 
 from offsetlake.errors import LakeBusy, LakeUnusable
 from offsetlake.lake import current_run, plans
-from offsetlake.lake.commits import ours
+from offsetlake.lake.delta.commits import ours
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.portions import portions

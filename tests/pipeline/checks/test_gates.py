@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from offsetlake.lake.commits import ours
+from offsetlake.lake.delta.commits import ours
 from offsetlake.lake.lake import Lake
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.emit.job import emit

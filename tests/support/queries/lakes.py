@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from offsetlake.lake.commits import ours
 from offsetlake.lake.definitions import STATE
+from offsetlake.lake.delta.commits import ours
 from offsetlake.lake.lake import Lake
 from support.lakes import new_lake
 from support.oracle.log_reader import LogRecord

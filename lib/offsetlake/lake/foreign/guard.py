@@ -9,16 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from offsetlake.errors import TableChanged
-from offsetlake.lake.commits import Commit, Findings, follow, recorded_versions
 from offsetlake.lake.damage import damaged
 from offsetlake.lake.definitions import STATE, current_name, definition
+from offsetlake.lake.delta.commits import Commit, Findings, follow, recorded_versions
+from offsetlake.lake.delta.log_entries import entry_name
 from offsetlake.lake.files import renamed_columns
 from offsetlake.lake.foreign.layout import lay_out
+from offsetlake.lake.foreign.mending import mend
 from offsetlake.lake.kept_tables import KeptTables, PinnedTables
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.location.locate import LakeLocation
-from offsetlake.lake.log_entries import entry_name
-from offsetlake.lake.mending import mend
 from offsetlake.lake.small_files import VERIFIED
 from offsetlake.util.amounts import counted
 

@@ -8,12 +8,12 @@ from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from offsetlake.errors import LakeBusy
-from offsetlake.lake.commits import app_id, rebuilt_scope
 from offsetlake.lake.definitions import definition
+from offsetlake.lake.delta.commits import app_id, rebuilt_scope
+from offsetlake.lake.delta.open_tables import NO_HOOKS
 from offsetlake.lake.files import committed
 from offsetlake.lake.foreign.guard import WRITABLE, foreign_features
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.open_tables import NO_HOOKS
 from offsetlake.util.times import now_ms
 
 # Properties that table features leave in a table that no longer has them.

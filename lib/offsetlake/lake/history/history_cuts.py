@@ -8,9 +8,9 @@ from typing import Literal
 
 from deltalake import DeltaTable
 
+from offsetlake.lake.delta.open_tables import NO_HOOKS
 from offsetlake.lake.files import FileChanges, TableFile, commit, committed
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.open_tables import NO_HOOKS
 
 Scope = Literal["history", "audit_events"]
 

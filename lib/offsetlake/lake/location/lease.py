@@ -13,7 +13,7 @@ The object is created with `If-None-Match` and replaced with `If-Match`, so only
 are compared: a process that waits takes a lease over if the object has not changed for TTL_SECONDS of its own clock.
 A holder that was paused for longer finds that out at its next renewal or check. Because it may be paused once more
 between a check and its commit, the process that took the lease over first commits its epoch to every table: a commit
-that was prepared before that has the name of an entry that exists, and is refused (`offsetlake.lake.open_tables`).
+that was prepared before that has the name of an entry that exists, and is refused (`lake.delta.open_tables`).
 """
 
 import json

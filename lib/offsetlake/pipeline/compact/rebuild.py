@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from offsetlake.errors import TableChanged
 from offsetlake.lake import current_run, plans, runs
-from offsetlake.lake.commits import rebuilt_scope
 from offsetlake.lake.definitions import REDUCED_HISTORY, STATE, TABLES, add_checks, definition
+from offsetlake.lake.delta.commits import rebuilt_scope
 from offsetlake.lake.files import FileChanges, active_files, commit, committed, discard_files
 from offsetlake.lake.foreign.guard import mend_tables, record, refuse_changed
 from offsetlake.lake.foreign.remake import replace_table, take_features_away

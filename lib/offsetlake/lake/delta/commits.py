@@ -14,8 +14,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError
 
-from offsetlake.lake.location.location import Location
-from offsetlake.lake.log_entries import (
+from offsetlake.lake.delta.log_entries import (
     CHECKSUM,
     NO_CHECKSUM,
     DeltaLog,
@@ -24,6 +23,7 @@ from offsetlake.lake.log_entries import (
     entry_name,
     newest_checkpoint,
 )
+from offsetlake.lake.location.location import Location
 from offsetlake.util.times import to_iso
 
 _OURS = "offsetlake-"

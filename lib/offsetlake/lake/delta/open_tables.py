@@ -9,9 +9,9 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from offsetlake.errors import LakeBusy
-from offsetlake.lake.commits import FENCE
+from offsetlake.lake.delta.commits import FENCE
+from offsetlake.lake.delta.table_log import TableLog
 from offsetlake.lake.location.location import Lease, Location
-from offsetlake.lake.table_log import TableLog
 
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _ATTEMPTS = 5  # of a commit, while other programs commit

@@ -9,9 +9,9 @@ from deltalake import DeltaTable
 
 from offsetlake.errors import LakeUnusable
 from offsetlake.lake.definitions import STATE, create_table, definition
+from offsetlake.lake.delta.log_entries import entries, entries_fault, entry_name, newest_version
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.location.location import Location
-from offsetlake.lake.log_entries import entries, entries_fault, entry_name, newest_version
 from offsetlake.util.temporary_folders import temporary_folder
 
 _LAST_CHECKPOINT = "_last_checkpoint"

@@ -11,11 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from offsetlake.errors import LakeBusy
-from offsetlake.lake.damage import LostCommitError
-from offsetlake.lake.location.location import Location
-from offsetlake.lake.log_entries import (
+from offsetlake.lake.delta.log_entries import (
     entries_fault,
     entry_name,
     last_checkpoint,
@@ -23,12 +22,17 @@ from offsetlake.lake.log_entries import (
     newest_version,
     sealed,
 )
+from offsetlake.lake.location.location import Location
 
 _LAST_CHECKPOINT = "_last_checkpoint"
 _SIDECARS = "_sidecars"
 _INTERVAL = "delta.checkpointInterval"
 _DEFAULT_INTERVAL = "10"
 _REQUESTS_AT_ONCE = 8
+
+
+class LostCommitError(DeltaError):
+    """An entry of a Delta log is damaged."""
 
 
 class TableLog:
