@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from offsetlake.console import answer_cache
-from offsetlake.console.changing import workbench
+from offsetlake.web.console import answer_cache
+from offsetlake.web.console.changing import workbench
 from support.console.browser import Browser, browser
 
 

@@ -14,10 +14,10 @@ from fastapi.routing import APIRoute
 
 from console.test_console import ROUTES
 from offsetlake.auth.credentials import Credentials
-from offsetlake.console import sessions
-from offsetlake.console.access import CHECKS, public
-from offsetlake.console.app import CheckedRequests, application
-from offsetlake.console.changing.review import SUBJECTS
+from offsetlake.web.console import sessions
+from offsetlake.web.console.access import CHECKS, public
+from offsetlake.web.console.app import CheckedRequests, application
+from offsetlake.web.console.changing.review import SUBJECTS
 from support.console.served import POLICY, Answer, Page, gate, get, post, served
 from support.console.visitors import FAR_FUTURE, acl_file, tokens_of
 from support.queries.lakes import commit, small_lake

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offsetlake.console import answer_cache, answers
-from offsetlake.console.answer_cache import AnswerCache
-from offsetlake.console.background import lag_for_people, listed_groups, listed_groups_at
 from offsetlake.lake.lake import Lake
 from offsetlake.queries import questions
 from offsetlake.util.times import to_iso
+from offsetlake.web.console import answer_cache, answers
+from offsetlake.web.console.answer_cache import AnswerCache
+from offsetlake.web.console.background import lag_for_people, listed_groups, listed_groups_at
 from support.console.served import get, served
 from support.queries.lakes import commit, end, small_lake
 

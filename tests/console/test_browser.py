@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from offsetlake.console import answer_cache, forked
+from offsetlake.web.console import answer_cache, forked
 from support.console.browser import Browser, needs_browser
 from support.console.served import served
 from support.queries.lakes import commit, small_lake, tombstone

@@ -12,9 +12,9 @@ import pytest
 from fastapi.routing import APIRoute
 
 from console.test_access import depends_on, sign_in
-from offsetlake.console.access import CHECKS
-from offsetlake.console.app import CheckedRequests, application
-from offsetlake.console.clusters import Cluster, clusters_application
+from offsetlake.web.console.access import CHECKS
+from offsetlake.web.console.app import CheckedRequests, application
+from offsetlake.web.console.clusters import Cluster, clusters_application
 from support.console.served import POLICY, Page, gate, get, linked, running
 from support.console.visitors import acl_file, tokens_of
 from support.queries.lakes import commit, small_lake

@@ -12,11 +12,11 @@ from urllib.parse import parse_qs, parse_qsl, urlencode
 
 import pytest
 
-from offsetlake.console.app import CheckedRequests, application
-from offsetlake.console.changing.workbench import Workbench
 from offsetlake.lake.location.locate import locate
 from offsetlake.log.address import LogAddress
 from offsetlake.util.times import now_ms, to_ms
+from offsetlake.web.console.app import CheckedRequests, application
+from offsetlake.web.console.changing.workbench import Workbench
 from support.console.served import POLICY, Page, gate, get, request, served
 from support.queries.lakes import commit, end, small_lake
 from support.report.report_rows import MATH, TAGS

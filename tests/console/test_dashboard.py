@@ -5,8 +5,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from offsetlake.console.dashboard import check_address
 from offsetlake.errors import BadRequest
+from offsetlake.web.console.dashboard import check_address
 from support.command_line import Run
 from support.console.served import Page, get, served
 from support.queries.lakes import small_lake

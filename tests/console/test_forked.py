@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from offsetlake.console import forked
 from offsetlake.errors import OffsetlakeError
+from offsetlake.web.console import forked
 from support.console.forked_answers import answer
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 from offsetlake.lake import current_run, plans
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline import runner
-from offsetlake.report.report import report
+from offsetlake.web.report.report import report
 from support.console.changes import commit, example
 from support.console.served import POLICY, Answer, Page, gate, get, served
 from support.console.visitors import acl_file

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from offsetlake.console.page_lake import OPENED, PageLake
 from offsetlake.lake.foreign.guard import VerifiedLake
+from offsetlake.web.console.page_lake import OPENED, PageLake
 from support.console.served import Page, get, served
 from support.queries.lakes import commit, small_lake
 

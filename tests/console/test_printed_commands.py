@@ -9,11 +9,11 @@ from urllib.parse import urljoin
 
 import pytest
 
-from offsetlake.console.changing.workbench import Workbench
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.location.locate import locate
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline import runner
+from offsetlake.web.console.changing.workbench import Workbench
 from support.command_line import Run
 from support.console.changes import commit, example
 from support.console.served import Page, gate, get, served

@@ -7,7 +7,7 @@ import threading
 from fastapi import FastAPI
 
 from offsetlake.auth.security_files import SecurityFiles, SecurityPaths
-from offsetlake.console.server import MAX_PAGES_AT_ONCE, _config, _Server
+from offsetlake.web.console.server import MAX_PAGES_AT_ONCE, _config, _Server
 
 
 def test_pages_above_the_maximum_wait_for_others() -> None:

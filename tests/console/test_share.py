@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from offsetlake.console.changing.forms import KINDS, KINDS_OF_SHARE
-from offsetlake.console.changing.workbench import Workbench
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.location.locate import locate
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.compact.job import compact
+from offsetlake.web.console.changing.forms import KINDS, KINDS_OF_SHARE
+from offsetlake.web.console.changing.workbench import Workbench
 from queries.test_share import FIRST, ORDERS, SECOND, THIRD, TOPICS
 from support.console.served import Page, gate, get, served
 from support.console.visitors import acl_file

@@ -9,11 +9,11 @@ from urllib.parse import urlencode
 
 import pytest
 
-from offsetlake.console.sql import queries
-from offsetlake.console.sql.child import MAX_GROWTH_BYTES
-from offsetlake.console.sql.queries import MAX_ROWS, Queries
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
+from offsetlake.web.console.sql import queries
+from offsetlake.web.console.sql.child import MAX_GROWTH_BYTES
+from offsetlake.web.console.sql.queries import MAX_ROWS, Queries
 from support.console.served import Page, get, served
 from support.console.visitors import leave_during
 from support.queries.lakes import commit, small_lake

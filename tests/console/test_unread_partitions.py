@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from offsetlake.console.changing.workbench import Workbench
 from offsetlake.lake.location.locate import locate
 from offsetlake.log.address import LogAddress
+from offsetlake.web.console.changing.workbench import Workbench
 from support.console.served import Page, gate, get, served
 from support.oracle.encoders import group_log_partition
 from support.queries.lakes import commit, small_lake

@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from offsetlake.console import answer_cache, forked
 from offsetlake.rules.policy import RetentionPolicy
+from offsetlake.web.console import answer_cache, forked
 from support.console.served import Page, get, served
 from support.queries.lakes import small_lake
 

@@ -23,9 +23,9 @@ from offsetlake.pipeline.maintain.forget import forget
 from offsetlake.pipeline.maintain.job import maintain, preview
 from offsetlake.queries.history.as_of import groups_as_of, offsets_as_of
 from offsetlake.queries.history.diff import diff
-from offsetlake.report.report import report
 from offsetlake.rules.policy import Keep, RetentionPolicy
 from offsetlake.util.times import to_ms
+from offsetlake.web.report.report import report
 from support.command_line import Run
 from support.e2e.delta_files import files
 from support.e2e.in_process import InProcess

@@ -8,8 +8,8 @@ from offsetlake.lake.lake import Lake
 from offsetlake.queries.audits import audit
 from offsetlake.queries.log_clock import first_instant, newest_instant, wrong_clocks
 from offsetlake.queries.questions import transactions
-from offsetlake.report.words import day, instant
 from offsetlake.util.times import to_iso, to_ms
+from offsetlake.web.report.words import day, instant
 from support.command_line import Run
 from support.queries.lakes import Row, commit, small_lake
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offsetlake.report.charts import Bars, Calendar, Columns, Lane, Lanes
-from offsetlake.report.pictures import draw
-from offsetlake.report.report import report
+from offsetlake.web.report.charts import Bars, Calendar, Columns, Lane, Lanes
+from offsetlake.web.report.pictures import draw
+from offsetlake.web.report.report import report
 from support.console.browser import Browser, browser, needs_browser
 from support.queries.lakes import small_lake
 from support.report.report_rows import DAY, LONG, MATH, POLICY, TABLES, TAGS, quiet

@@ -36,7 +36,7 @@ def test_charts_are_drawn_after_the_last_query(lake: Path) -> None:
     program = f"""
 import sys
 from offsetlake.lake.lake import Lake
-from offsetlake.report.report import content
+from offsetlake.web.report.report import content
 from offsetlake.rules.policy import RetentionPolicy
 loaded = lambda step: print(step, "matplotlib" in sys.modules, sep=", ")
 content(Lake.open({str(lake)!r}), RetentionPolicy(1), None, None, loaded)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from offsetlake.lake.lake import Lake
-from offsetlake.report import candidates, numbers, words
-from offsetlake.report.report import report
-from offsetlake.report.scope import Scope, find_scope
+from offsetlake.web.report import candidates, numbers, words
+from offsetlake.web.report.report import report
+from offsetlake.web.report.scope import Scope, find_scope
 from support.command_line import Run
 from support.lakes import new_lake
 from support.queries.lakes import Row, end, small_lake, tombstone

@@ -21,8 +21,8 @@ print(pa.table({"a": [1, 2]}).to_pandas()["a"].sum(), pa.array(sys.modules["pand
 UNUSED = "{'great_expectations', 'matplotlib', 'numba', 'pandas', 'pyspark'}"
 STARTS = {
     "the command line": "from offsetlake.cli.main import run; run(['audit', '--help'])",
-    "the console": "from offsetlake.util.absent import load_arrow; load_arrow(); import offsetlake.console.server",
-    "its processes in the background": "import offsetlake.console.preloaded",
+    "the console": "from offsetlake.util.absent import load_arrow; load_arrow(); import offsetlake.web.console.server",
+    "its processes in the background": "import offsetlake.web.console.preloaded",
 }
 
 

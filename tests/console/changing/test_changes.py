@@ -15,8 +15,6 @@ import pytest
 
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.serving.console import console_of
-from offsetlake.console.changing import workbench
-from offsetlake.console.changing.workbench import Stage, Workbench, await_changes
 from offsetlake.errors import LogUnavailable
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.location.locate import locate
@@ -25,6 +23,8 @@ from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.writer.example_log import write
 from offsetlake.pipeline import runner
 from offsetlake.queries import questions
+from offsetlake.web.console.changing import workbench
+from offsetlake.web.console.changing.workbench import Stage, Workbench, await_changes
 from support.command_line import Run
 from support.console.changes import commit, copied, example, form_token, result, submit
 from support.console.served import Page, gate, get, post, running, served

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from offsetlake.console.changing.workbench import Workbench
 from offsetlake.lake.location.locate import locate
 from offsetlake.log.address import LogAddress
 from offsetlake.log.cluster.connection import KafkaConnection
+from offsetlake.web.console.changing.workbench import Workbench
 from support.broker import workload
 from support.broker.broker import Broker
 from support.console.changes import form_token, submit

@@ -14,7 +14,6 @@ import pytest
 
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.serving.console import console_of
-from offsetlake.console.changing.workbench import Workbench
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.location.locate import locate
@@ -27,6 +26,7 @@ from offsetlake.queries.review import orphans, planned_tombstones
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.rules.retention import EXPIRING, RULES
 from offsetlake.util.times import to_ms
+from offsetlake.web.console.changing.workbench import Workbench
 from support.console.changes import copied, form_token, submit
 from support.console.served import Page, gate, get, post, running, served
 from support.console.visitors import acl_file

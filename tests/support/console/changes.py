@@ -5,11 +5,11 @@ import shutil
 import time
 from pathlib import Path
 
-from offsetlake.console.changing.workbench import Workbench, await_changes
 from offsetlake.lake.location.locate import locate
 from offsetlake.log.address import LogAddress
 from offsetlake.log.writer.example_log import write, write_example
 from offsetlake.pipeline import runner
+from offsetlake.web.console.changing.workbench import Workbench, await_changes
 from support.console.served import Answer, get, post
 from support.lakes import new_lake
 

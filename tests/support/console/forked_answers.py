@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from offsetlake.console import forked
+from offsetlake.web.console import forked
 
 
 def answer(request: forked.Request, sending: Connection) -> None:

@@ -15,9 +15,9 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from offsetlake.auth.security_files import SecurityFiles, SecurityPaths
-from offsetlake.console.access import Gate
-from offsetlake.console.app import application
 from offsetlake.rules.policy import RetentionPolicy
+from offsetlake.web.console.access import Gate
+from offsetlake.web.console.app import application
 
 POLICY = RetentionPolicy(7 * 86_400_000)
 

@@ -21,7 +21,7 @@ from offsetlake.util.atomic_files import replacing
 from offsetlake.util.times import to_iso
 
 if TYPE_CHECKING:
-    from offsetlake.report.report import Report
+    from offsetlake.web.report.report import Report
 
 _INDEX, _SUMMARY = "index.html", "summary.json"
 
@@ -69,7 +69,7 @@ def report(
 def _write_lake(context: CommandContext, file: Path, group: str | None, since_ms: int | None) -> "Report":
     lake = context.open_lake()
     with Progress() as progress, limited_memory():
-        from offsetlake.report.report import report as render  # noqa: PLC0415 - Jinja takes a tenth of a second to import
+        from offsetlake.web.report.report import report as render  # noqa: PLC0415 - Jinja takes a tenth of a second to import
 
         rendered = render(lake, context.settings.retention, group, since_ms, progress.say)
         progress.say(f"writing {file}")
@@ -80,21 +80,21 @@ def _write_lake(context: CommandContext, file: Path, group: str | None, since_ms
 
 def _write_fleet(context: CommandContext, folder: Path, group: str | None, since_ms: int | None) -> None:
     """Write a report for each lake, and the index; raise FleetFailed if a lake failed."""
-    from offsetlake.report.fleet_index import page_of  # noqa: PLC0415 - as above
+    from offsetlake.web.report.fleet_index import page_of  # noqa: PLC0415 - as above
 
     def write_one(one: LakeContext) -> None:
         rendered = _write_lake(one, folder / page_of(one.name), group, since_ms)
         summary = {"facts": {**rendered.facts}, "problems": [*rendered.problems], "newest_cycle": _cycle(one)}
         (one.folder / _SUMMARY).write_text(json.dumps(summary), encoding="utf-8")
 
-    with asked(context, write_one, ("offsetlake.report.report", "offsetlake.report.pictures")) as outcomes:
+    with asked(context, write_one, ("offsetlake.web.report.report", "offsetlake.web.report.pictures")) as outcomes:
         if any(outcome.failure is None for outcome in outcomes):
             _write_index(folder / _INDEX, outcomes)
         check_outcomes(outcomes)
 
 
 def _write_index(file: Path, outcomes: Sequence[Outcome]) -> None:
-    from offsetlake.report.fleet_index import Summary, fleet_index  # noqa: PLC0415 - as above
+    from offsetlake.web.report.fleet_index import Summary, fleet_index  # noqa: PLC0415 - as above
 
     summaries = {
         outcome.name: Summary(**json.loads((outcome.folder / _SUMMARY).read_text(encoding="utf-8")))

@@ -24,7 +24,7 @@ from offsetlake.serve.net.security import is_loopback
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from offsetlake.console.access import Gate
+    from offsetlake.web.console.access import Gate
 
 _PATHS = frozenset({"--log", "--kafka-config", "--config", "--fleet"})
 
@@ -59,9 +59,9 @@ def console(
 
     With several lakes of --fleet, the first page lists the clusters.
     """
-    from offsetlake.console.access import Gate  # noqa: PLC0415 - FastAPI takes half a second to import
-    from offsetlake.console.clusters import Cluster, clusters_application  # noqa: PLC0415
-    from offsetlake.console.server import serve  # noqa: PLC0415
+    from offsetlake.web.console.access import Gate  # noqa: PLC0415 - FastAPI takes half a second to import
+    from offsetlake.web.console.clusters import Cluster, clusters_application  # noqa: PLC0415
+    from offsetlake.web.console.server import serve  # noqa: PLC0415
 
     host, colon, port = http.rpartition(":")
     if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65_535:
@@ -104,9 +104,9 @@ def console_of(context: CommandContext, gate: "Gate") -> "ASGIApp":
 
     The commands on its pages contain absolute paths, because people copy them into shells in other folders.
     """
-    from offsetlake.console.app import application  # noqa: PLC0415 - FastAPI takes half a second to import
-    from offsetlake.console.changing.workbench import Workbench  # noqa: PLC0415
-    from offsetlake.console.dashboard import check_address  # noqa: PLC0415
+    from offsetlake.web.console.app import application  # noqa: PLC0415 - FastAPI takes half a second to import
+    from offsetlake.web.console.changing.workbench import Workbench  # noqa: PLC0415
+    from offsetlake.web.console.dashboard import check_address  # noqa: PLC0415
 
     lake = context.settings.lake.absolute()
     bench = Workbench(lake, context.log) if gate.allows_changes else None

@@ -3,7 +3,7 @@
     python -m offsetlake.cli.commands.serving.served_console SETTINGS DESCRIPTOR
 
 SETTINGS are those of the serving process as JSON. DESCRIPTOR is the socket at which the serving process passes on
-connections (`offsetlake.console.server.serve_behind`); if the console cannot be served, it receives the reason.
+connections (`offsetlake.web.console.server.serve_behind`); if the console cannot be served, it receives the reason.
 """
 
 import os
@@ -17,13 +17,13 @@ from starlette.types import ASGIApp
 from offsetlake.auth.security_files import SecurityFiles
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.serving.console import console_of
-from offsetlake.console.access import Gate
-from offsetlake.console.server import serve_behind
 from offsetlake.errors import BadRequest, OffsetlakeError
 from offsetlake.serve.net.security import security_paths
 from offsetlake.serve.settings import CONSOLE_PATH, ConsoleSettings, Settings
 from offsetlake.util.log_lines import log_to_stderr
 from offsetlake.util.processes import CHILD_NICENESS, leave
+from offsetlake.web.console.access import Gate
+from offsetlake.web.console.server import serve_behind
 from offsetlake.web.http.console_process import READY
 
 _OOM_SCORE = Path("/proc/self/oom_score_adj")
