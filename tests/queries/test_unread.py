@@ -11,8 +11,8 @@ from offsetlake.api.open_lake import OpenLake
 from offsetlake.errors import NotInLake
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.runs import last_run
+from offsetlake.lake.unread import listed
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
-from offsetlake.queries.unread import listed
 from support.command_line import Run
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle, plan_expiry, rows

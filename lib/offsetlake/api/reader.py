@@ -12,7 +12,7 @@ from offsetlake.lake.foreign.guard import refuse_changed
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.location.locate import LakeLocation
 from offsetlake.lake.sql.answers import MAX_ROWS_IN_MEMORY, Answer
-from offsetlake.queries.unread import unread
+from offsetlake.lake.unread import unread
 from offsetlake.util.times import EPOCH, to_ms
 
 Time = str | int | datetime

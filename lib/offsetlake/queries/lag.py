@@ -15,13 +15,13 @@ from offsetlake.lake.files import active_files
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import ends_asked_by, newest_asked
 from offsetlake.lake.runs import last_run, log_ends_source
+from offsetlake.lake.unread import check_read
 from offsetlake.queries.assignments import OWNER, Assignments
 from offsetlake.queries.history.decided import decided_by_portion
 from offsetlake.queries.in_doubt import unknown_offsets
 from offsetlake.queries.lag_rows import NO_RECORD, lag_rows, severities, without_unknown, worst_first
 from offsetlake.queries.recorded_ends import RecordedEnds
 from offsetlake.queries.selection import log_partitions_like, name_or_pattern
-from offsetlake.queries.unread import check_read
 from offsetlake.rules.lag.consumer_status import Status
 from offsetlake.rules.lag.windows import Windows, newest_commits, window_rows
 from offsetlake.rules.reduction import KEY

@@ -12,8 +12,8 @@ from offsetlake.lake.files import has_files
 from offsetlake.lake.history.group_places import group_places
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.engine import quoted
+from offsetlake.lake.unread import check_read
 from offsetlake.queries.similar_names import similar_group, similar_topic
-from offsetlake.queries.unread import check_read
 from offsetlake.rules import policy
 
 STATES = (

@@ -12,10 +12,10 @@ from offsetlake.lake.files import table_schema
 from offsetlake.lake.history.history_files import History
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import ends_asked_by, newest_asked
+from offsetlake.lake.unread import check_share_state_read
 from offsetlake.queries.history.as_of import check_known
 from offsetlake.queries.history.reduction import Advance, appended_until, partitions_in_portions
 from offsetlake.queries.selection import like, name_or_pattern
-from offsetlake.queries.unread import check_share_state_read
 from offsetlake.rules.share_replay import SHARE_PARTITION, replay_share_partitions
 from offsetlake.rules.share_state import DeliveryState, StateBatch
 from offsetlake.util.columns import mapped, taken

@@ -6,8 +6,8 @@ import pyarrow.compute as pc
 from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.statements import statement
+from offsetlake.lake.unread import check_read
 from offsetlake.queries.selection import like, name_or_pattern
-from offsetlake.queries.unread import check_read
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.columns import taken
 from offsetlake.util.row_codes import rows_in

@@ -15,11 +15,11 @@ from offsetlake.lake.history.history_cuts import Scope
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.runs import last_run
 from offsetlake.lake.sql.answers import Answer
+from offsetlake.lake.unread import unread
 from offsetlake.log.address import CLUSTER_SCHEME, LogAddress
 from offsetlake.queries.answer_notes import notes
 from offsetlake.queries.in_doubt import what_is_unknown
 from offsetlake.queries.log_clock import what_was_dropped
-from offsetlake.queries.unread import unread
 from offsetlake.util.times import is_plain, is_relative, now_ms, to_iso, to_ms
 
 _TIMES = frozenset({"--as-of", "--to-datetime"})

@@ -12,10 +12,10 @@ from offsetlake.kafka.records.coordinator_records import OFFSETS_TOPIC
 from offsetlake.lake import runs
 from offsetlake.lake.history.moved_groups import one_place_each
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.unread import check_read
 from offsetlake.pipeline.emit.live_state import Tables, plain
 from offsetlake.queries.selection import name_or_pattern
 from offsetlake.queries.similar_names import similar_group
-from offsetlake.queries.unread import check_read
 from offsetlake.rules.policy import like
 from offsetlake.rules.unresolved import Unresolved
 

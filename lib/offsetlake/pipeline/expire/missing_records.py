@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from offsetlake.kafka.records.concerns import EVERYTHING
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.unread import unread
 from offsetlake.log.positions import OFFSETS_TOPIC
-from offsetlake.queries.unread import unread
 from offsetlake.rules.groups.state import UNKNOWN
 from offsetlake.rules.unresolved import Unresolved, newest
 

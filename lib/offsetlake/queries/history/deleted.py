@@ -13,9 +13,9 @@ from offsetlake.lake.history.history_files import History, deciding_rows
 from offsetlake.lake.history.moved_groups import one_place_each
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.sql.statements import statement
+from offsetlake.lake.unread import check_read
 from offsetlake.queries.history.reduction import COMMIT_TABLES
 from offsetlake.queries.selection import log_partitions_of, name_or_pattern
-from offsetlake.queries.unread import check_read
 from offsetlake.rules.reduction import KEY, PART, Reduction
 from offsetlake.util.row_codes import among
 

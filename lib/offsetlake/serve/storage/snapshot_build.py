@@ -28,6 +28,7 @@ from offsetlake.kafka.placement import partition_for_group
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import newest_ends
 from offsetlake.lake.runs import LogRange, compacted_positions
+from offsetlake.lake.unread import Unread, unread
 from offsetlake.log.address import LogAddress
 from offsetlake.log.compiling import compile_loops
 from offsetlake.log.disk.folder import ends_of
@@ -35,7 +36,6 @@ from offsetlake.log.disk.segments import segments_of
 from offsetlake.log.positions import OFFSETS_TOPIC, LogExtent, LogPartition
 from offsetlake.log.writer.recovery import recover
 from offsetlake.pipeline.compact.snapshot import Snapshot, read_snapshot_in_parts
-from offsetlake.queries.unread import Unread, unread
 from offsetlake.serve.storage.snapshot_file import snapshot_parts
 from offsetlake.serve.storage.snapshot_offsets import OFFSET_COLUMNS, encode_offsets
 from offsetlake.util.log_lines import log_to_stderr

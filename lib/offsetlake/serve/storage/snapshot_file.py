@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offsetlake.lake.unread import EVERYTHING_READ, Unread
 from offsetlake.pipeline.compact.snapshot import Snapshot
-from offsetlake.queries.unread import EVERYTHING_READ, Unread
 from offsetlake.rules.groups.state import UNKNOWN
 from offsetlake.rules.unresolved import Unresolved
 from offsetlake.serve.storage.mapped_snapshot import HEADER

@@ -6,8 +6,8 @@ from offsetlake.errors import OffsetlakeError
 from offsetlake.lake.data_files import FILE_ERRORS
 from offsetlake.lake.files import has_files
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.unread import unread
 from offsetlake.queries.in_doubt import TABLE, what_is_unknown
-from offsetlake.queries.unread import unread
 from offsetlake.web.console.access import VISITOR
 from offsetlake.web.console.kept_answers import KeptAnswers
 

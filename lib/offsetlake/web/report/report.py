@@ -7,11 +7,11 @@ import pyarrow as pa
 
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.log_ends import newest_asked
+from offsetlake.lake.unread import unread
 from offsetlake.lake.upkeep import sizes
 from offsetlake.queries.audits import has_history
 from offsetlake.queries.in_doubt import what_is_unknown
 from offsetlake.queries.log_clock import what_was_dropped
-from offsetlake.queries.unread import unread
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.web.report import attention, commits, lag_and_expiry, numbers, share_groups, state
 from offsetlake.web.report.page import Row, Section, page

@@ -9,9 +9,9 @@ from fastapi import FastAPI, Response
 
 from offsetlake.errors import NotInLake
 from offsetlake.lake.lake import Lake
+from offsetlake.lake.unread import check_share_state_read
 from offsetlake.queries.selection import like
 from offsetlake.queries.share import share_batches, share_groups, share_partitions
-from offsetlake.queries.unread import check_share_state_read
 from offsetlake.util.columns import taken
 from offsetlake.util.row_codes import rows_in
 from offsetlake.web.console.access import Reader, Visitor
