@@ -236,7 +236,7 @@ def _write_runs(lake: Lake, year: Year, positions: Ints, counts: list[dict[str, 
             for partition in range(LOG_PARTITIONS)
             if before[partition] < read[partition]
         ]
-        at = [runs.LogPosition(OFFSETS_TOPIC, partition, int(end), None) for partition, end in enumerate(read)]
+        at = [runs.IngestPosition(OFFSETS_TOPIC, partition, int(end), None) for partition, end in enumerate(read)]
         is_ingest = job == "ingest"
         run = runs.Run(
             run_id=run_id, job=job, outcome="done" if month is not None else "nothing new", started_at=started,

@@ -100,7 +100,7 @@ def _time(run_id: int, newest: int) -> int:
 
 def _runs(run_id: int, newest: int) -> Iterator[Row]:
     job, at = _job(run_id), _time(run_id, newest)
-    positions = tuple(runs.LogPosition(OFFSETS_TOPIC, partition, 0, None) for partition in range(LOG_PARTITIONS))
+    positions = tuple(runs.IngestPosition(OFFSETS_TOPIC, partition, 0, None) for partition in range(LOG_PARTITIONS))
     ranges = tuple(runs.LogRange(OFFSETS_TOPIC, partition, 0, 0) for partition in range(LOG_PARTITIONS))
     ingested = {"log": "log", "positions": positions, "ranges": ranges, "gaps": ()} if job == "ingest" else {}
     coverage = {

@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "lib")]
 
-from offsetlake.coordinator.share_state.requests import SharePartition  # noqa: E402 - sys.path is set above
+from offsetlake.coordinator.share_state.requests import SharePartitionKey  # noqa: E402 - sys.path is set above
 from offsetlake.kafka.batches.writer import record_batch  # noqa: E402
 from offsetlake.kafka.placement import partition_for_share_partition  # noqa: E402
 from offsetlake.kafka.uuid import uuid_text  # noqa: E402
@@ -46,7 +46,7 @@ def write_log(folder: Path, partitions: int, updates: int) -> None:
     keys: list[list[bytes]] = [[] for _ in range(SHARE_STATE_PARTITIONS)]
     for number in range(partitions):
         group, partition = divmod(number, PARTITIONS_OF_TOPIC)
-        key = SharePartition(f"group-{group:05}", uuid_text(group.to_bytes(16)), partition)
+        key = SharePartitionKey(f"group-{group:05}", uuid_text(group.to_bytes(16)), partition)
         keys[partition_for_share_partition(*key, SHARE_STATE_PARTITIONS)].append(packed_key(key))
     with appending(folder, "benchmark") as appender:
         for number, of_partition in enumerate(keys):

@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute
 from console.test_access import depends_on, sign_in
 from offsetlake.web.console.access import CHECKS
 from offsetlake.web.console.app import CheckedRequests, application
-from offsetlake.web.console.clusters import Cluster, clusters_application
+from offsetlake.web.console.clusters import ClusterConsole, clusters_application
 from support.console.served import POLICY, Page, gate, get, linked, running
 from support.console.visitors import acl_file, tokens_of
 from support.queries.lakes import commit, small_lake
@@ -36,7 +36,7 @@ def lakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def clusters(lakes: dict[str, Path], **files: str) -> object:
     visitors = gate(**files)
-    consoles = {name: Cluster(str(lake), application(lake, visitors, POLICY)) for name, lake in lakes.items()}
+    consoles = {name: ClusterConsole(str(lake), application(lake, visitors, POLICY)) for name, lake in lakes.items()}
     return clusters_application(consoles, visitors)
 
 

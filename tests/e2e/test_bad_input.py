@@ -9,7 +9,7 @@ import pytest
 
 from offsetlake.errors import LogMismatch
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.runs import Report
+from offsetlake.lake.runs import FinishedRun
 from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle, rows, state
 from support.lakes import new_lake
@@ -30,7 +30,7 @@ def _commit(at: int, partition: int = 0, **shape: Any) -> Batch:
     )
 
 
-def _cycle(lake: Lake, log: Path) -> tuple[Report, Report]:
+def _cycle(lake: Lake, log: Path) -> tuple[FinishedRun, FinishedRun]:
     return cycle(InProcess(), lake, log)
 
 

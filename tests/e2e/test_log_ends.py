@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.runs import Report
+from offsetlake.lake.runs import FinishedRun
 from offsetlake.log.address import LogAddress
 from offsetlake.log.cluster.admin import Topic
 from offsetlake.log.cluster.connection import KafkaConnection
@@ -41,7 +41,7 @@ def whole() -> RandomLog:
     return random_log(random.Random(5), 400, groups=5, topics=40, log_partitions=2, batches_per_segment=30)
 
 
-def read(lake: Lake, log: Path, cluster: Cluster) -> Report:
+def read(lake: Lake, log: Path, cluster: Cluster) -> FinishedRun:
     return ingest.ingest(InProcess, lake, LogAddress(folder=log), lambda _: None, cluster.ask)  # type: ignore[arg-type]
 
 

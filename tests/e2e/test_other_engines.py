@@ -23,7 +23,7 @@ from offsetlake import open_snapshot
 from offsetlake.errors import LakeUnusable, TableChanged
 from offsetlake.lake.foreign import guard
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.runs import Report
+from offsetlake.lake.runs import FinishedRun
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.compact.job import compact
 from offsetlake.pipeline.compact.rebuild import rebuild
@@ -195,7 +195,7 @@ def refused(made: Made, lake: Lake) -> str:
     return str(of_job.value)
 
 
-def rebuilt(lake: Lake, *tables: str, log_partition: int | None = None) -> Report:
+def rebuilt(lake: Lake, *tables: str, log_partition: int | None = None) -> FinishedRun:
     return rebuild(InProcess, lake, lambda _: None, tables, log_partition)  # type: ignore[arg-type]
 
 

@@ -13,7 +13,7 @@ from offsetlake.lake.definitions import STATE
 from offsetlake.lake.delta import commits
 from offsetlake.lake.foreign import guard
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.runs import Report
+from offsetlake.lake.runs import FinishedRun
 from offsetlake.lake.state_files import list_state_files
 from offsetlake.pipeline import runner
 from offsetlake.pipeline.compact import job as compact_job
@@ -53,7 +53,7 @@ def optimize(lake: Lake, table: str) -> None:
     assert lake.delta_table(table).optimize.compact()["numFilesRemoved"]
 
 
-def rebuilt(lake: Lake, *tables: str, log_partition: int | None = None) -> Report:
+def rebuilt(lake: Lake, *tables: str, log_partition: int | None = None) -> FinishedRun:
     return rebuild(InProcess, lake, quiet, tables, log_partition)  # type: ignore[arg-type]
 
 

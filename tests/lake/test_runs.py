@@ -64,14 +64,17 @@ def test_incomplete_plan_is_refused_with_its_file(lake: Lake, content: dict[str,
 def test_finished_run_is_the_last_run_and_has_no_plan(lake: Lake) -> None:
     plan = current_run.begin(lake, "ingest", PLANS[1][1])
     ingested = runs.Ingested(
-        "cluster", (runs.LogRange("t", 0, 1, 2),), (runs.LogPosition("t", 0, 2, None),), (runs.LogRange("t", 0, 0, 1),)
+        "cluster",
+        (runs.LogRange("t", 0, 1, 2),),
+        (runs.IngestPosition("t", 0, 2, None),),
+        (runs.LogRange("t", 0, 0, 1),),
     )
     report = current_run.finish(
         lake, "ingest", plan, outcome="done", counts={"offsets": 2}, log="log", ingested=ingested
     )
     last = runs.last_run(lake, "ingest")
     assert last is not None
-    assert report == runs.Report(**{**vars(last), "versions": lake.versions()})
+    assert report == runs.FinishedRun(**{**vars(last), "versions": lake.versions()})
     assert (last.positions, last.gaps, last.counts) == (ingested.positions, ingested.gaps, {"offsets": 2})
     assert current_run.unfinished_plan(lake, "ingest", plans.IngestPlan) is None
     assert not [*lake.location.path.glob("plan-*")]

@@ -44,7 +44,7 @@ def quiet(_text: str) -> None:
     pass
 
 
-def drop_before(lake: Lake, now: int, keep: Keep = NOTHING_KEPT) -> runs.Report:
+def drop_before(lake: Lake, now: int, keep: Keep = NOTHING_KEPT) -> runs.FinishedRun:
     return maintain(lake, None, VacuumRetention(7 * 86_400_000, 7 * 86_400_000), quiet, keep, now)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.runs import Report
+from offsetlake.lake.runs import FinishedRun
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.checks.expectations import evidence, first_run, pinned, read_suites
 from offsetlake.pipeline.emit.job import emit
@@ -50,7 +50,7 @@ def quiet(_text: str) -> None:
     pass
 
 
-def evaluated(lake: Lake, now: int, policy: RetentionPolicy = POLICY) -> Report:
+def evaluated(lake: Lake, now: int, policy: RetentionPolicy = POLICY) -> FinishedRun:
     return expire(InProcess, lake, policy, now, quiet)  # type: ignore[arg-type]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offsetlake.web.report.charts import Bars, Calendar, Columns, Lane, Lanes
+from offsetlake.web.report.charts import Bars, Calendar, Lane, Lanes, StackedColumns
 from offsetlake.web.report.pictures import draw
 from offsetlake.web.report.report import report
 from support.console.browser import Browser, browser, needs_browser
@@ -115,7 +115,7 @@ CHARTS = {
     ),
     "bars": Bars(NAMES, {"redundant": np.arange(6.0), "needed": np.ones(6)}, LABELS),
     "calendar": Calendar(NAMES, ["due", *map(str, range(9))], np.full((6, 10), 999_999)),
-    "columns": Columns(["1 Jan"] * 60, {"commits": np.full(60, 9_900_000.0)}),
+    "columns": StackedColumns(["1 Jan"] * 60, {"commits": np.full(60, 9_900_000.0)}),
 }  # fmt: skip
 OVERLAPPING = """
 const texts = [...document.querySelectorAll("text")].map(text => [text.textContent, text.getBoundingClientRect()])

@@ -81,12 +81,12 @@ def finish(
     log: str | None = None,
     ingested: runs.Ingested | None = None,
     coverage: runs.Coverage | None = None,
-) -> runs.Report:
+) -> runs.FinishedRun:
     """Write the row of the run, once, and remove its plan; `ingested` is what an ingest read.
 
     The versions of the tables in the report are those that the run, which holds the lock of the lake, leaves.
     """
-    report = runs.Report(
+    report = runs.FinishedRun(
         run_id=plan.run_id,
         job=job,
         outcome=outcome,

@@ -32,7 +32,7 @@ class LogRange(NamedTuple):
     end: int
 
 
-class LogPosition(NamedTuple):
+class IngestPosition(NamedTuple):
     """Where the next ingest starts in a log partition, and the CRC-32C of the last batch before, if known."""
 
     topic: str
@@ -65,7 +65,7 @@ class Ingested(NamedTuple):
 
     log_identity: str | None
     ranges: tuple[LogRange, ...]
-    positions: tuple[LogPosition, ...]
+    positions: tuple[IngestPosition, ...]
     gaps: tuple[LogRange, ...]
     leader_epochs: tuple[LeaderEpoch, ...] = ()
     log_partitions: int | None = None
@@ -81,9 +81,9 @@ class Coverage(NamedTuple):
     open_run: int | None = None
 
 
-_NESTED: dict[str, type[LogRange | LogPosition | LeaderEpoch | AbsentPartition]] = {
+_NESTED: dict[str, type[LogRange | IngestPosition | LeaderEpoch | AbsentPartition]] = {
     "ranges": LogRange,
-    "positions": LogPosition,
+    "positions": IngestPosition,
     "gaps": LogRange,
     "leader_epochs": LeaderEpoch,
     "absent": AbsentPartition,
@@ -104,7 +104,7 @@ class Run:
     log: str | None = None
     log_identity: str | None = None
     ranges: tuple[LogRange, ...] | None = None
-    positions: tuple[LogPosition, ...] | None = None
+    positions: tuple[IngestPosition, ...] | None = None
     gaps: tuple[LogRange, ...] | None = None
     through_run: int | None = None
     counts: dict[str, int]
@@ -138,7 +138,7 @@ class Run:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report(Run):
+class FinishedRun(Run):
     """A run that has just finished, with the Delta version of each table as the run left it."""
 
     versions: dict[str, int] = field(default_factory=dict)
@@ -249,10 +249,10 @@ def requesters(lake: Lake, run_ids: Collection[int]) -> dict[int, str | None]:
     return dict(zip(rows["run_id"].to_pylist(), map(requester, rows["notes"].to_pylist()), strict=True))
 
 
-def positions_after(lake: Lake, ingest_run: int | None) -> tuple[LogPosition, ...]:
+def positions_after(lake: Lake, ingest_run: int | None) -> tuple[IngestPosition, ...]:
     """Return the positions that an ingest recorded; none if there is no such run."""
     rows = rows_of_runs(lake, ingest_run or 0, ingest_run or 0, ["positions"]).to_pylist()
-    return tuple(LogPosition(**position) for position in rows[0]["positions"]) if rows else ()
+    return tuple(IngestPosition(**position) for position in rows[0]["positions"]) if rows else ()
 
 
 def ingested_log_offsets(lake: Lake, topic: str, from_run: int, through_run: int) -> Counter[int]:

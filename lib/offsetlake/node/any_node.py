@@ -39,8 +39,8 @@ class AnyNode:
         api: int,
         versions: range,
         values: Values,
-        refused: Callable[[requests.Response], str | None] = lambda _: None,
-    ) -> requests.Response:
+        refused: Callable[[requests.NodeResponse], str | None] = lambda _: None,
+    ) -> requests.NodeResponse:
         """Send a request to one of the nodes; `refused` returns why another node has to be asked.
 
         Raises:

@@ -8,7 +8,7 @@ from typing import Any
 
 from offsetlake.kafka.error_codes import UNSUPPORTED_VERSION
 from offsetlake.node.forwarding import Forwarding
-from offsetlake.serve.apis.node_configs import Described, NodeConfigs, Setting, requested_resources
+from offsetlake.serve.apis.node_configs import DescribedConfigs, NodeConfigs, Setting, requested_resources
 from offsetlake.serve.net.client import RequestContext
 from offsetlake.serve.net.security import Security
 from offsetlake.serve.protocol.api_keys import DESCRIBE_CONFIGS
@@ -53,12 +53,12 @@ class ConfigsInCluster(NodeConfigs):
         own = [each for each in resources if self.is_this_node(each)]
         return {"results": [*(self.result(each, request, context) for each in own), *relayed]}
 
-    def described(self, resource: Any, context: RequestContext) -> Described:
+    def described(self, resource: Any, context: RequestContext) -> DescribedConfigs:
         """Return the settings of this node, or that those of others are not described."""
         if self.is_this_node(resource):
             return super().described(resource, context)
         reason = "This node cannot relay the request, because its clients log in: send it to another broker."
-        return Described({}, UNSUPPORTED_VERSION, reason)
+        return DescribedConfigs({}, UNSUPPORTED_VERSION, reason)
 
     def own_settings(self) -> Iterator[tuple[str, Setting]]:
         """Yield the settings of this process, without those of the brokers."""

@@ -13,14 +13,14 @@ from offsetlake.kafka.error_codes import (
 )
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.node.any_node import Address, AnyNode, VersionUnsupported
-from offsetlake.node.requests import Response
+from offsetlake.node.requests import NodeResponse
 from offsetlake.serve.protocol.encoding import Values
 
 DESCRIBE_QUORUM = 55
 _FIRST_VERSION_WITH_NODES = 2
 _QUORUM = {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]}
 
-SendToBroker = Callable[[int, range, Values], Awaitable[Response]]
+SendToBroker = Callable[[int, range, Values], Awaitable[NodeResponse]]
 
 
 class Controllers:
@@ -99,7 +99,7 @@ def _check(quorum: Any) -> None:
         raise LogUnavailable(f"DescribeQuorum failed with the error code {failed[0]}.")
 
 
-def _refused(response: Response) -> str | None:
+def _refused(response: NodeResponse) -> str | None:
     """Return why another controller has to be asked."""
     entity = response.entity()
     refuses = _error_code(entity) == NOT_CONTROLLER

@@ -22,7 +22,7 @@ from offsetlake.node.any_node import AnyNode
 from offsetlake.node.joining import controllers_of
 from offsetlake.node.metadata.cluster import Cluster
 from offsetlake.node.registration import KNOWN_FEATURES
-from offsetlake.node.requests import Response
+from offsetlake.node.requests import NodeResponse
 from offsetlake.serve.net.client import Client
 from offsetlake.serve.protocol.api_keys import API_VERSIONS, FORWARDED, RELAYED, VERSIONS
 from offsetlake.serve.protocol.encoding import Values, encoded
@@ -101,7 +101,7 @@ class Forwarding:
             raise LogUnavailable(f"The controller refused an Envelope with the error code {int(answer.error_code)}.")
         return bytes(answer.response_data[_CORRELATION_BYTES:])
 
-    async def relay(self, api: int, version: int, values: Values) -> Response:
+    async def relay(self, api: int, version: int, values: Values) -> NodeResponse:
         """Send a request in a version to a broker.
 
         Raises:

@@ -27,7 +27,7 @@ from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.node.any_node import Address, AnyNode
 from offsetlake.node.controllers import Controllers
 from offsetlake.node.identity import Identity
-from offsetlake.node.requests import Response
+from offsetlake.node.requests import NodeResponse
 from offsetlake.serve.protocol.api_keys import API_VERSIONS
 from offsetlake.serve.protocol.encoding import Values
 
@@ -133,7 +133,7 @@ class Registration:
     async def _run(self) -> None:
         nodes = AnyNode(self._connection)
 
-        async def send_to_broker(api: int, versions: range, values: Values) -> Response:
+        async def send_to_broker(api: int, versions: range, values: Values) -> NodeResponse:
             return await nodes.send(self._brokers(), api, versions, values)
 
         controllers = Controllers(self._connection, send_to_broker)

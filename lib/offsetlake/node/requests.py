@@ -19,7 +19,7 @@ _CORRELATION_POSITION = 4
 _CLIENT_ID = "offsetlake"
 
 
-class Response(NamedTuple):
+class NodeResponse(NamedTuple):
     """The API and version of a response, and its body without the header."""
 
     api: int
@@ -33,7 +33,7 @@ class Response(NamedTuple):
         return complete(entity_reader(schema)(cursor))
 
 
-async def send(broker: AIOKafkaConnection, api: int, versions: range, values: Values) -> Response:
+async def send(broker: AIOKafkaConnection, api: int, versions: range, values: Values) -> NodeResponse:
     """Send a request, in the newest of `versions` that the broker supports, and return its response.
 
     Raises:
@@ -81,8 +81,8 @@ class _Request:
         response.read(len(response_schema(self._api, self._version)[1]))
         return _ResponseHeader(correlation_id)
 
-    def decode(self, response: BytesIO) -> Response:
-        return Response(self._api, self._version, response.read())
+    def decode(self, response: BytesIO) -> NodeResponse:
+        return NodeResponse(self._api, self._version, response.read())
 
 
 class _ResponseHeader(NamedTuple):

@@ -43,7 +43,7 @@ JOBS = ("ingest", "compact", "expire", "emit")
 class FinishedJob:
     """The row of `runs` of a finished job, and its duration in seconds without the start of Spark."""
 
-    row: runs.Report
+    row: runs.FinishedRun
     seconds: float
 
 
@@ -87,7 +87,7 @@ def run_jobs(
     _check_log_and_lake(lake_location, log, jobs, say)
     lake, name = Lake.create(lake_location), "run" if len(jobs) > 1 else next(iter(jobs))
     with LazySession(spark_properties, say, advance) as spark, writing(lake, name, say):
-        work: dict[str, Callable[[], runs.Report]] = {
+        work: dict[str, Callable[[], runs.FinishedRun]] = {
             "compact": partial(compact.compact, spark, lake, say, through_run)
         }
         if log is not None:
@@ -161,7 +161,7 @@ def execute_change(
     plan: Plan,
     say: Callable[[str], None],
     requester: str | None = None,
-) -> tuple[pa.Table, runs.Report]:
+) -> tuple[pa.Table, runs.FinishedRun]:
     """Bring the lake up to date with the log, execute the plan of a change, and read what was written.
 
     Args and results are those of `offsetlake.pipeline.changes.execute.execute`.
@@ -230,7 +230,7 @@ def run_rebuild(
         return _timed(partial(rebuild.rebuild, spark, lake, say, tables, log_partition), spark)
 
 
-def _run_to_end(job: Callable[[], runs.Report], spark: LazySession) -> Iterator[FinishedJob]:
+def _run_to_end(job: Callable[[], runs.FinishedRun], spark: LazySession) -> Iterator[FinishedJob]:
     """Run a job, and once more if it resumed an interrupted run, for what came since."""
     finished = _timed(job, spark)
     yield finished
@@ -238,7 +238,7 @@ def _run_to_end(job: Callable[[], runs.Report], spark: LazySession) -> Iterator[
         yield _timed(job, spark)
 
 
-def _timed(job: Callable[[], runs.Report], spark: LazySession) -> FinishedJob:
+def _timed(job: Callable[[], runs.FinishedRun], spark: LazySession) -> FinishedJob:
     began, starting = time.monotonic(), spark.seconds
     row = job()
     return FinishedJob(row, time.monotonic() - began - (spark.seconds - starting))

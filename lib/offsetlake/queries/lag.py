@@ -22,7 +22,7 @@ from offsetlake.queries.in_doubt import unknown_offsets
 from offsetlake.queries.lag_rows import NO_RECORD, lag_rows, severities, without_unknown, worst_first
 from offsetlake.queries.recorded_ends import RecordedEnds
 from offsetlake.queries.selection import log_partitions_like, name_or_pattern
-from offsetlake.rules.lag.consumer_status import Status
+from offsetlake.rules.lag.consumer_status import LagStatus
 from offsetlake.rules.lag.windows import Windows, newest_commits, window_rows
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.times import about, to_duration, to_iso
@@ -170,12 +170,12 @@ def _of_groups(partitions: pa.Table) -> pa.Table:
         "lag": lag,
         "lag_ms": pc.if_else(beyond, _LONGER_THAN_KNOWN, partitions["lag_ms"]),
         "lag_at_least_ms": partitions["lag_at_least_ms"],
-        "not_ok": pc.greater(severity, Status.UNKNOWN).cast(pa.int64()),
+        "not_ok": pc.greater(severity, LagStatus.UNKNOWN).cast(pa.int64()),
         "topic": partitions["topic"],
         "partition": partitions["partition"],
         "lag_at_most": partitions["lag_at_most"],
         "lag_unknown": pc.is_null(lag).cast(pa.int64()),
-        "no_commit": pc.is_in(severity, pa.array([NO_RECORD, Status.NO_COMMIT], pa.int64())).cast(pa.int64()),
+        "no_commit": pc.is_in(severity, pa.array([NO_RECORD, LagStatus.NO_COMMIT], pa.int64())).cast(pa.int64()),
         "deleted_before_read": partitions["deleted_before_read"],
         "asked_timestamp": partitions["asked_timestamp"],
     }

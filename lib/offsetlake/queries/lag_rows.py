@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from offsetlake.queries.assignments import OWNER
 from offsetlake.queries.recorded_ends import RecordedEnds
-from offsetlake.rules.lag.consumer_status import MIN_COMMITS, STATUSES, CurrentLags, Status, evaluate
+from offsetlake.rules.lag.consumer_status import MIN_COMMITS, STATUSES, CurrentLags, LagStatus, evaluate
 from offsetlake.rules.lag.ends import UNKNOWN
 from offsetlake.rules.lag.windows import Windows
 from offsetlake.rules.reduction import KEY
@@ -66,7 +66,7 @@ def without_unknown(rows: pa.Table, unknown: pa.Table) -> pa.Table:
     """Return rows of `lag_rows` without the lag of offsets that are unknown, which are given by KEY."""
     chosen = pa.array(among(rows, unknown, KEY))
     most = pc.subtract(rows["end_offset"], rows["start_offset"])
-    columns = {"severity": int(Status.UNKNOWN), "why": OFFSET_UNKNOWN, "lag_at_most": most}
+    columns = {"severity": int(LagStatus.UNKNOWN), "why": OFFSET_UNKNOWN, "lag_at_most": most}
     columns |= dict.fromkeys(("lag", "lag_ms", "lag_at_least_ms", "deleted_before_read"))
     for name, value in columns.items():
         at, kind = rows.column_names.index(name), rows.schema.field(name).type
@@ -80,7 +80,7 @@ def worst_first(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     names = ("severity", "lag", "lag_at_most")
     rows = rows.sort_by([*((name, "descending") for name in names), *((name, "ascending") for name in key)])
     severity = rows["severity"].to_numpy()
-    status = pa.array(STATUSES).take(pa.array(np.where(severity == NO_RECORD, Status.NO_COMMIT, severity)))
+    status = pa.array(STATUSES).take(pa.array(np.where(severity == NO_RECORD, LagStatus.NO_COMMIT, severity)))
     return rows.set_column(rows.column_names.index("severity"), "status", status)
 
 
@@ -88,7 +88,7 @@ def severities(rows: pa.Table) -> pa.ChunkedArray:
     """Return the severity of each row of `lag_of_partitions`."""
     severity = pc.index_in(rows["status"], pa.array(STATUSES)).cast(pa.int64())
     is_empty = pc.fill_null(pc.equal(rows["lag"], 0), fill_value=False)
-    has_no_record = pc.and_(pc.equal(severity, Status.NO_COMMIT), is_empty)
+    has_no_record = pc.and_(pc.equal(severity, LagStatus.NO_COMMIT), is_empty)
     return pc.if_else(has_no_record, pa.scalar(NO_RECORD, pa.int64()), severity)
 
 
@@ -104,9 +104,9 @@ def _committed(windows: Windows, current: pa.Table, all_recorded: RecordedEnds, 
     lags = recorded.lags(partitions[windows.numbers], windows.offsets, windows.timestamps)
     observations, first = recorded.observations(partitions)
     present = CurrentLags(lag, deleted, instants, recorded.were_reached(partitions, committed), observations)
-    severity = np.where(unknown, Status.UNKNOWN, evaluate(windows, lags, present))
+    severity = np.where(unknown, LagStatus.UNKNOWN, evaluate(windows, lags, present))
     is_none = committed < 0  # clients and Kafka's tools take such an offset for none
-    severity = np.where(is_none, np.where(~unknown & (end <= start), NO_RECORD, Status.NO_COMMIT), severity)
+    severity = np.where(is_none, np.where(~unknown & (end <= start), NO_RECORD, LagStatus.NO_COMMIT), severity)
     reached = recorded.reached(partitions, committed)
     lag_ms = np.where(lag > 0, instants - reached, 0)
     lag_unknown = unknown | (lag < 0) | (is_none & (end > start))
@@ -139,7 +139,7 @@ def _never_committed(assigned: pa.Table, current: pa.Table) -> pa.Table:
     none = pa.nulls(count, pa.int64())
     columns = {
         "severity": pc.if_else(
-            is_empty, pa.scalar(NO_RECORD, pa.int64()), pa.scalar(int(Status.NO_COMMIT), pa.int64())
+            is_empty, pa.scalar(NO_RECORD, pa.int64()), pa.scalar(int(LagStatus.NO_COMMIT), pa.int64())
         ),
         "why": pa.nulls(count, pa.string()),
         "committed_offset": none,
@@ -166,6 +166,6 @@ def _taken(column: pa.ChunkedArray, rows: Ints) -> Ints:
 
 def _why(severity: Ints, end_unknown: npt.NDArray[np.bool_], commits: Ints) -> pa.Array:
     """Return why a status is UNKNOWN; null for other statuses."""
-    conditions = [severity != Status.UNKNOWN, end_unknown, commits < MIN_COMMITS]
+    conditions = [severity != LagStatus.UNKNOWN, end_unknown, commits < MIN_COMMITS]
     reasons = [_Reason.STATUS_KNOWN, _Reason.LOG_END_UNKNOWN, _Reason.ONE_COMMIT]
     return _REASONS.take(pa.array(np.select(conditions, reasons, _Reason.ONE_LOG_END)))

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from offsetlake.rules.groups.records import GroupRecord
 from offsetlake.rules.groups.replay import (
     NOTHING_UNREAD,
-    Unread,
+    QuarantinedRecords,
     commit_record,
     group_record,
     in_log_order,
@@ -103,7 +103,7 @@ def _place(row: Row) -> tuple[Any, ...]:
 
 
 def kept_group_records(
-    records: pa.Table, newest_of_groups: pa.Table, holding: Iterable[str], unread: Mapping[int, Unread] = {}
+    records: pa.Table, newest_of_groups: pa.Table, holding: Iterable[str], unread: Mapping[int, QuarantinedRecords] = {}
 ) -> GroupBaseline:
     """Return the rows of `group_records` to keep: the fewest that give the same state of each group.
 
@@ -196,7 +196,9 @@ def _candidates(rows: list[Row]) -> Iterator[list[Row]]:
     yield rows
 
 
-def _state(group_id: str, unread: Unread, records: Iterable[GroupRecord], commit: GroupRecord | None) -> Any:
+def _state(
+    group_id: str, unread: QuarantinedRecords, records: Iterable[GroupRecord], commit: GroupRecord | None
+) -> Any:
     ordered = merge(records, unread.records.get(group_id, ()), key=attrgetter("log_offset"))
     return replayed(None, ordered, commit, unread.batch)
 

@@ -36,7 +36,7 @@ import pyarrow.compute as pc
 from offsetlake.kafka.records.concerns import EVERYTHING, concern
 from offsetlake.kafka.records.coordinator_records import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from offsetlake.kafka.records.other_records import UNKNOWN_MARKER
-from offsetlake.rules.groups.replay import Unread
+from offsetlake.rules.groups.replay import QuarantinedRecords
 from offsetlake.rules.reduction import KEY
 from offsetlake.rules.share_replay import SHARE_PARTITION
 from offsetlake.util.row_codes import among, rows_in
@@ -84,11 +84,13 @@ def concerned(quarantined: pa.Table) -> list[Row]:
     return rows
 
 
-def unread_by_partition(quarantined: pa.Table) -> dict[int, Unread]:
+def unread_by_partition(quarantined: pa.Table) -> dict[int, QuarantinedRecords]:
     """Return the records of `quarantine` that concern groups, by log partition of the offsets topic."""
     rows = concerned(quarantined)
     partitions = {row["log_partition"] for row in rows}
-    return {number: Unread.of(row for row in rows if row["log_partition"] == number) for number in partitions}
+    return {
+        number: QuarantinedRecords.of(row for row in rows if row["log_partition"] == number) for number in partitions
+    }
 
 
 def unknown_markers(markers: pa.Table) -> list[Row]:

@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from offsetlake.coordinator.share_partition.requests import AbortedTransaction, FetchedBatch
+from offsetlake.coordinator.share_partition.requests import FetchedAbortedTransaction, FetchedBatch
 
 _HEADER = struct.Struct(">qiibIhiqqq")  # up to the producer id
 _LENGTH_FROM = 12  # the field `length` counts the bytes after itself
@@ -19,7 +19,7 @@ _ABORT = 0
 class _Abort(NamedTuple):
     """An aborted transaction, and the offset of its marker, None if that was not fetched."""
 
-    transaction: AbortedTransaction
+    transaction: FetchedAbortedTransaction
     marker: int | None
 
 
@@ -32,7 +32,7 @@ class FetchedRecords:
         batches: The headers of the batches.
     """
 
-    def __init__(self, start: int, records: bytes, aborted: Sequence[AbortedTransaction] = ()) -> None:
+    def __init__(self, start: int, records: bytes, aborted: Sequence[FetchedAbortedTransaction] = ()) -> None:
         self.start = self.end = start
         self.batches: list[FetchedBatch] = []
         self._records, self._positions = records, [0]
@@ -63,7 +63,9 @@ class FetchedRecords:
         """Return the number of bytes of the batches from the one with an offset on."""
         return self._positions[-1] - self._positions[self._index(offset)]
 
-    def batches_from(self, offset: int, max_bytes: int) -> tuple[Sequence[FetchedBatch], Sequence[AbortedTransaction]]:
+    def batches_from(
+        self, offset: int, max_bytes: int
+    ) -> tuple[Sequence[FetchedBatch], Sequence[FetchedAbortedTransaction]]:
         """Return the batches from the one with an offset on, up to a size but at least one, and what was aborted there.
 
         A transaction whose marker is before them is omitted: later batches of its producer belong to others.
@@ -86,7 +88,7 @@ class FetchedRecords:
             index += 1
         return index
 
-    def _marker(self, transaction: AbortedTransaction) -> int | None:
+    def _marker(self, transaction: FetchedAbortedTransaction) -> int | None:
         for batch in self.batches:
             ends = batch.is_abort_marker and batch.producer_id == transaction.producer_id
             if ends and batch.first_offset >= transaction.first_offset:

@@ -13,7 +13,7 @@ from offsetlake.coordinator.share_partition.requests import (
     AcknowledgementBatch,
     AcquiredRecords,
     AcquireRequest,
-    StateWrite,
+    PersisterWrite,
 )
 from offsetlake.coordinator.share_partition.window import InvalidShareState
 from offsetlake.coordinator.share_state import requests as states
@@ -80,7 +80,7 @@ class GroupPartition:
     def __init__(
         self, group: str, partition: IdPartition, reads: Reads, persister: ShareStates, settings: GroupSettings
     ) -> None:
-        self._key = states.SharePartition(group, uuid_text(partition.topic_id), partition.partition)
+        self._key = states.SharePartitionKey(group, uuid_text(partition.topic_id), partition.partition)
         self._partition, self._all_reads, self._persister, self._settings = partition, reads, persister, settings
         self.reads = reads[ShareIsolation.READ_UNCOMMITTED]
         self.records: SharePartition | None = None
@@ -223,7 +223,7 @@ class GroupPartition:
         self._is_checking_start = False
         wake(self.waiting)
 
-    async def _write(self, write: StateWrite) -> int:
+    async def _write(self, write: PersisterWrite) -> int:
         request = states.WriteRequest(
             self._key,
             write.state_epoch,

@@ -6,7 +6,7 @@ from offsetlake.coordinator.groups import Group
 from offsetlake.coordinator.migration.requests import share_heartbeat
 from offsetlake.coordinator.modern.requests import JOIN_EPOCH, HeartbeatResponse, RequestError
 from offsetlake.coordinator.share.group import ShareGroup
-from offsetlake.coordinator.share.requests import HeartbeatReply, HeartbeatRequest, check
+from offsetlake.coordinator.share.requests import ShareHeartbeatReply, ShareHeartbeatRequest, check
 from offsetlake.coordinator.steps import Step, Token
 from offsetlake.kafka.error_codes import (
     GROUP_AUTHORIZATION_FAILED,
@@ -39,7 +39,7 @@ class ShareHeartbeats:
     def heartbeat(self, request: Any, context: RequestContext, respond: Respond) -> None:
         """Answer ShareGroupHeartbeat."""
         topics = request.subscribed_topic_names
-        beat = HeartbeatRequest(
+        beat = ShareHeartbeatRequest(
             group_id=request.group_id,
             member_id=request.member_id,
             member_epoch=request.member_epoch,
@@ -54,7 +54,7 @@ class ShareHeartbeats:
             return
 
         def reply(answer: object | None, error: int) -> None:
-            if not isinstance(answer, HeartbeatReply):
+            if not isinstance(answer, ShareHeartbeatReply):
                 respond(heartbeat_values(HeartbeatResponse(error)))
                 return
             if answer.initialization is not None:
@@ -66,7 +66,7 @@ class ShareHeartbeats:
 
         self._membership.handle(beat.group_id, ShareGroup, act, reply)
 
-    def _refusal(self, beat: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+    def _refusal(self, beat: ShareHeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
         """Return the response to a request that is refused before its group is looked at, or one without an error."""
         error = self._membership.refusal(beat.group_id, context)
         if error == GROUP_AUTHORIZATION_FAILED:

@@ -18,7 +18,7 @@ from offsetlake.coordinator.share.requests import Initialization
 from offsetlake.coordinator.share_state.requests import (
     DeleteRequest,
     InitializeRequest,
-    SharePartition,
+    SharePartitionKey,
     ShareStateResult,
     SummaryRequest,
     SummaryResult,
@@ -81,7 +81,7 @@ class Initializer:
         """Initialize share partitions."""
         requests = {
             (topic_id, number): self._states.initialize(
-                InitializeRequest(SharePartition(group_id, topic_id, number), initialization.epoch, offset)
+                InitializeRequest(SharePartitionKey(group_id, topic_id, number), initialization.epoch, offset)
             )
             for topic_id, start_offsets in initialization.start_offsets.items()
             for number, offset in start_offsets.items()
@@ -99,7 +99,7 @@ class Initializer:
     async def delete(self, group_id: str, partitions: Assignment) -> Results:
         """Delete the states of share partitions."""
         requests = {
-            (topic_id, number): self._states.delete(DeleteRequest(SharePartition(group_id, topic_id, number)))
+            (topic_id, number): self._states.delete(DeleteRequest(SharePartitionKey(group_id, topic_id, number)))
             for topic_id, numbers in partitions.items()
             for number in numbers
         }
@@ -120,7 +120,7 @@ class Initializer:
 
     async def summaries(self, group_id: str, topic_id: str, partitions: list[int]) -> list[SummaryResult]:
         """Return the summaries of the states of share partitions."""
-        keys = (SharePartition(group_id, topic_id, number) for number in partitions)
+        keys = (SharePartitionKey(group_id, topic_id, number) for number in partitions)
         return await asyncio.gather(*(self._states.summary(SummaryRequest(key)) for key in keys))
 
     def delete_states(self, group: bytes, done: Callable[[int], None]) -> None:

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from offsetlake.coordinator.share_partition.requests import AbortedTransaction
+from offsetlake.coordinator.share_partition.requests import FetchedAbortedTransaction
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.error_codes import BROKER_NOT_AVAILABLE, NONE
 from offsetlake.log.cluster.connection import CONNECT_FAILURES, KafkaConnection, likely_cause, open_broker
@@ -50,7 +50,7 @@ class Fetched(NamedTuple):
 
     error_code: int
     end: int = -1
-    aborted: Sequence[AbortedTransaction] = ()
+    aborted: Sequence[FetchedAbortedTransaction] = ()
     records: bytes = b""
 
 
@@ -129,7 +129,9 @@ class _Lane:
 
     def _fetched(self, each: Any) -> Fetched:
         end = each.last_stable_offset if self._committed else each.high_watermark
-        aborted = [AbortedTransaction(one.producer_id, one.first_offset) for one in each.aborted_transactions or ()]
+        aborted = [
+            FetchedAbortedTransaction(one.producer_id, one.first_offset) for one in each.aborted_transactions or ()
+        ]
         return Fetched(int(each.error_code), end, aborted, each.records or b"")
 
     def close(self) -> None:

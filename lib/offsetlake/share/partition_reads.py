@@ -33,13 +33,13 @@ class PartitionReads:
         self._leaders: dict[int, LeaderReads] = {}
         self._kept: OrderedDict[tuple[IdPartition, int], FetchedRecords] = OrderedDict()
         self._kept_bytes = 0
-        self._partitions: dict[IdPartition, PartitionReader] = {}
+        self._partitions: dict[IdPartition, SharedPartitionReader] = {}
 
-    def reader(self, partition: IdPartition) -> "PartitionReader":
+    def reader(self, partition: IdPartition) -> "SharedPartitionReader":
         """Return the reader of a partition."""
         reader = self._partitions.get(partition)
         if reader is None:
-            reader = self._partitions[partition] = PartitionReader(self, partition)
+            reader = self._partitions[partition] = SharedPartitionReader(self, partition)
         return reader
 
     def leader(self, partition: IdPartition) -> tuple[LeaderReads | None, int]:
@@ -104,7 +104,7 @@ class PartitionReads:
             leader.close()
 
 
-class PartitionReader:
+class SharedPartitionReader:
     """Reads one partition for all groups.
 
     Attributes:

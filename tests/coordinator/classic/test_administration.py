@@ -3,7 +3,7 @@
 import pytest
 
 from offsetlake.coordinator.classic.administration import commit_error, describe
-from offsetlake.coordinator.classic.group import ClassicGroup, GroupState
+from offsetlake.coordinator.classic.group import ClassicGroup, ClassicState
 from offsetlake.kafka.error_codes import (
     FENCED_INSTANCE_ID,
     ILLEGAL_GENERATION,
@@ -17,24 +17,24 @@ SUBSCRIPTION = bytes.fromhex("0000 00000002 0001 61 0001 62 ffffffff")  # topics
 OTHER_SUBSCRIPTION = bytes.fromhex("0001 00000001 0001 63 ffffffff 00000000")  # topic c
 
 
-def in_state(state: GroupState, protocol_type: str = "consumer", metadata: bytes = b"m") -> Host:
+def in_state(state: ClassicState, protocol_type: str = "consumer", metadata: bytes = b"m") -> Host:
     """Return a group in a state, with the static member i if it is not Empty."""
     host = Host()
     protocols = [("range", metadata)]
     token = host.join(instance_id="i", protocol_type=protocol_type, protocols=protocols)
     host.advance(DELAY_MS)
-    if state in {GroupState.STABLE, GroupState.PREPARING_REBALANCE, GroupState.EMPTY}:
+    if state in {ClassicState.STABLE, ClassicState.PREPARING_REBALANCE, ClassicState.EMPTY}:
         (member_id,) = host.assign([token])
-        if state is GroupState.PREPARING_REBALANCE:
+        if state is ClassicState.PREPARING_REBALANCE:
             host.join(version=3, protocol_type=protocol_type, protocols=protocols)
-        elif state is GroupState.EMPTY:
+        elif state is ClassicState.EMPTY:
             host.leave(member_id)
     assert host.group.state is state
     return host
 
 
 def test_a_stable_group_is_described_with_metadata() -> None:
-    host = in_state(GroupState.STABLE)
+    host = in_state(ClassicState.STABLE)
     described = describe(host.group)
     (member,) = described.members
     assert (described.state, described.protocol_type, described.protocol) == ("Stable", "consumer", "range")
@@ -44,15 +44,15 @@ def test_a_stable_group_is_described_with_metadata() -> None:
 
 
 def test_a_rebalancing_group_is_described_without_metadata() -> None:
-    described = describe(in_state(GroupState.PREPARING_REBALANCE).group)
+    described = describe(in_state(ClassicState.PREPARING_REBALANCE).group)
     assert (described.state, described.protocol_type, described.protocol) == ("PreparingRebalance", "consumer", "")
     assert [member.metadata for member in described.members] == [b"", b""]
     assert [bool(member.assignment) for member in described.members] == [True, False], "as a broker describes it"
-    assert describe(in_state(GroupState.COMPLETING_REBALANCE).group).state == "CompletingRebalance"
+    assert describe(in_state(ClassicState.COMPLETING_REBALANCE).group).state == "CompletingRebalance"
 
 
 def test_groups_without_members_are_described() -> None:
-    empty = describe(in_state(GroupState.EMPTY).group)
+    empty = describe(in_state(ClassicState.EMPTY).group)
     assert (empty.state, empty.protocol_type, empty.protocol, empty.members) == ("Empty", "consumer", "", ())
     assert describe(ClassicGroup("simple", exists=True)).protocol_type == ""
 
@@ -63,28 +63,28 @@ MEMBER = "member"
 @pytest.mark.parametrize(
     ("state", "member_id", "instance_id", "generation", "error", "transactional_error"),
     [
-        (GroupState.EMPTY, "", None, -1, NONE, NONE),
-        (GroupState.EMPTY, "unknown", None, -1, NONE, NONE),
-        (GroupState.EMPTY, "unknown", None, 0, UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID),
-        (GroupState.STABLE, "", None, -1, UNKNOWN_MEMBER_ID, NONE),
-        (GroupState.STABLE, MEMBER, None, 1, NONE, NONE),
-        (GroupState.STABLE, MEMBER, "i", 1, NONE, NONE),
-        (GroupState.STABLE, MEMBER, None, 0, ILLEGAL_GENERATION, ILLEGAL_GENERATION),
-        (GroupState.STABLE, MEMBER, None, -1, ILLEGAL_GENERATION, ILLEGAL_GENERATION),
-        (GroupState.STABLE, "", None, 1, UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID),
-        (GroupState.STABLE, "unknown", None, 1, UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID),
-        (GroupState.STABLE, "unknown", "i", 1, FENCED_INSTANCE_ID, FENCED_INSTANCE_ID),
-        (GroupState.STABLE, "", "i", -1, FENCED_INSTANCE_ID, FENCED_INSTANCE_ID),
-        (GroupState.STABLE, MEMBER, "unknown", 1, UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID),
-        (GroupState.PREPARING_REBALANCE, MEMBER, None, 1, NONE, NONE),
-        (GroupState.PREPARING_REBALANCE, "", None, -1, UNKNOWN_MEMBER_ID, NONE),
-        (GroupState.COMPLETING_REBALANCE, MEMBER, None, 1, REBALANCE_IN_PROGRESS, NONE),
-        (GroupState.COMPLETING_REBALANCE, MEMBER, None, 0, ILLEGAL_GENERATION, ILLEGAL_GENERATION),
-        (GroupState.COMPLETING_REBALANCE, "", None, -1, UNKNOWN_MEMBER_ID, NONE),
+        (ClassicState.EMPTY, "", None, -1, NONE, NONE),
+        (ClassicState.EMPTY, "unknown", None, -1, NONE, NONE),
+        (ClassicState.EMPTY, "unknown", None, 0, UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID),
+        (ClassicState.STABLE, "", None, -1, UNKNOWN_MEMBER_ID, NONE),
+        (ClassicState.STABLE, MEMBER, None, 1, NONE, NONE),
+        (ClassicState.STABLE, MEMBER, "i", 1, NONE, NONE),
+        (ClassicState.STABLE, MEMBER, None, 0, ILLEGAL_GENERATION, ILLEGAL_GENERATION),
+        (ClassicState.STABLE, MEMBER, None, -1, ILLEGAL_GENERATION, ILLEGAL_GENERATION),
+        (ClassicState.STABLE, "", None, 1, UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID),
+        (ClassicState.STABLE, "unknown", None, 1, UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID),
+        (ClassicState.STABLE, "unknown", "i", 1, FENCED_INSTANCE_ID, FENCED_INSTANCE_ID),
+        (ClassicState.STABLE, "", "i", -1, FENCED_INSTANCE_ID, FENCED_INSTANCE_ID),
+        (ClassicState.STABLE, MEMBER, "unknown", 1, UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID),
+        (ClassicState.PREPARING_REBALANCE, MEMBER, None, 1, NONE, NONE),
+        (ClassicState.PREPARING_REBALANCE, "", None, -1, UNKNOWN_MEMBER_ID, NONE),
+        (ClassicState.COMPLETING_REBALANCE, MEMBER, None, 1, REBALANCE_IN_PROGRESS, NONE),
+        (ClassicState.COMPLETING_REBALANCE, MEMBER, None, 0, ILLEGAL_GENERATION, ILLEGAL_GENERATION),
+        (ClassicState.COMPLETING_REBALANCE, "", None, -1, UNKNOWN_MEMBER_ID, NONE),
     ],
 )
 def test_who_can_commit_offsets(
-    state: GroupState, member_id: str, instance_id: str | None, generation: int, error: int, transactional_error: int
+    state: ClassicState, member_id: str, instance_id: str | None, generation: int, error: int, transactional_error: int
 ) -> None:
     group = in_state(state).group
     name = group.static_ids["i"] if member_id == MEMBER else member_id
@@ -93,7 +93,7 @@ def test_who_can_commit_offsets(
 
 
 def test_the_topics_of_the_members_are_subscribed_to() -> None:
-    host = in_state(GroupState.STABLE, metadata=SUBSCRIPTION)
+    host = in_state(ClassicState.STABLE, metadata=SUBSCRIPTION)
     assert host.group.subscribed_topics == {"a", "b"}
     host.join(version=3, protocols=[("range", OTHER_SUBSCRIPTION)])
     assert host.group.subscribed_topics == {"a", "b"}, "until the next generation"
@@ -106,13 +106,13 @@ def test_the_topics_of_the_members_are_subscribed_to() -> None:
 @pytest.mark.parametrize(
     ("state", "protocol_type", "topics", "subscribed"),
     [
-        (GroupState.EMPTY, "consumer", frozenset(), False),
-        (GroupState.STABLE, "consumer", None, True),
-        (GroupState.STABLE, "connect", None, False),
+        (ClassicState.EMPTY, "consumer", frozenset(), False),
+        (ClassicState.STABLE, "consumer", None, True),
+        (ClassicState.STABLE, "connect", None, False),
     ],
 )
 def test_unknown_subscriptions(
-    state: GroupState, protocol_type: str, topics: frozenset[str] | None, subscribed: bool
+    state: ClassicState, protocol_type: str, topics: frozenset[str] | None, subscribed: bool
 ) -> None:
     group = in_state(state, protocol_type, metadata=b"\0\0malformed").group
     assert group.subscribed_topics == topics

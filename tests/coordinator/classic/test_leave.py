@@ -2,7 +2,7 @@
 
 import pytest
 
-from offsetlake.coordinator.classic.group import GroupState
+from offsetlake.coordinator.classic.group import ClassicState
 from offsetlake.coordinator.classic.requests import LeaveReply, LeavingMember, LeftMember
 from offsetlake.kafka.error_codes import (
     FENCED_INSTANCE_ID,
@@ -48,7 +48,7 @@ def test_an_unknown_member_changes_nothing() -> None:
     host = Host()
     host.stable()
     assert host.leave("unknown").members == (LeftMember("unknown", None, UNKNOWN_MEMBER_ID),)
-    assert host.group.state is GroupState.STABLE
+    assert host.group.state is ClassicState.STABLE
 
 
 def test_the_others_join_again() -> None:
@@ -122,7 +122,7 @@ def test_a_static_member_leaves(member: LeavingMember, error: int) -> None:
     leaving = LeavingMember(member_id, member.instance_id)
     assert host.leave(leaving).members == (LeftMember(member_id, member.instance_id, error),)
     assert ("F" in host.group.static_ids) == (error != NONE)
-    assert (host.group.state is GroupState.STABLE) == (error != NONE)
+    assert (host.group.state is ClassicState.STABLE) == (error != NONE)
 
 
 def test_all_static_members_leave_by_their_instance_ids() -> None:

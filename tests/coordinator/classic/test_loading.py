@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from offsetlake.coordinator.classic.answers import answer_all
-from offsetlake.coordinator.classic.group import ClassicGroup, GroupState
+from offsetlake.coordinator.classic.group import ClassicGroup, ClassicState
 from offsetlake.coordinator.classic.loading import from_value
 from offsetlake.coordinator.classic.requests import JoinReply, SyncReply
 from offsetlake.coordinator.steps import Timer, TimerKind
@@ -61,7 +61,7 @@ def load(content: dict[str, Any], **settings: Any) -> Host:
 def test_a_group_with_members_is_stable() -> None:
     host = load(value(member("a"), member("b", groupInstanceId="i")))
     group = host.group
-    assert group.state is GroupState.STABLE
+    assert group.state is ClassicState.STABLE
     assert (group.generation, group.protocol_type, group.protocol, group.leader_id) == (9, "consumer", "range", "a")
     assert group.state_timestamp_ms == 77
     assert group.static_ids == {"i": "b"}
@@ -116,9 +116,9 @@ def test_the_first_versions_of_the_value_have_fewer_fields() -> None:
 
 def test_a_group_above_the_maximum_size_rebalances() -> None:
     host = load(value(member("a"), member("b"), member("c")), max_size=2)
-    assert host.group.state is GroupState.PREPARING_REBALANCE
+    assert host.group.state is ClassicState.PREPARING_REBALANCE
     assert host.heartbeat("a", 9) == REBALANCE_IN_PROGRESS
-    assert load(value(member("a"), member("b")), max_size=2).group.state is GroupState.STABLE
+    assert load(value(member("a"), member("b")), max_size=2).group.state is ClassicState.STABLE
 
 
 @pytest.mark.parametrize("protocol_type", ["consumer", "connect"])

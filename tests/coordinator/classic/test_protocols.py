@@ -5,14 +5,14 @@ import random
 import pytest
 
 from offsetlake.coordinator.classic.group import ClassicGroup
-from offsetlake.coordinator.classic.member import Member, first_of_each
+from offsetlake.coordinator.classic.member import ClassicMember, first_of_each
 
 
-def member(name: str, *protocols: str) -> Member:
-    return Member(name, None, "client", "/192.0.2.1", 10_000, 10_000, dict.fromkeys(protocols, b""))
+def member(name: str, *protocols: str) -> ClassicMember:
+    return ClassicMember(name, None, "client", "/192.0.2.1", 10_000, 10_000, dict.fromkeys(protocols, b""))
 
 
-def group(*members: Member) -> ClassicGroup:
+def group(*members: ClassicMember) -> ClassicGroup:
     result = ClassicGroup("g")
     for one in members:
         result.add(one, "consumer")

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from offsetlake.coordinator.classic.group import ClassicGroup, GroupState, pending_size_bytes
+from offsetlake.coordinator.classic.group import ClassicGroup, ClassicState, pending_size_bytes
 from offsetlake.coordinator.classic.heartbeat import heartbeat
 from offsetlake.coordinator.classic.leave import leave
-from offsetlake.coordinator.classic.requests import HeartbeatRequest, JoinReply, LeaveRequest, LeavingMember
+from offsetlake.coordinator.classic.requests import ClassicHeartbeatRequest, JoinReply, LeaveRequest, LeavingMember
 from offsetlake.coordinator.steps import Timer, TimerKind
 from offsetlake.kafka.error_codes import (
     FENCED_INSTANCE_ID,
@@ -131,7 +131,7 @@ class Walk:
 
     def send_heartbeat(self, client: Client, generation: int) -> int:
         """Return the error code; NONE if the reply waits for records."""
-        request = HeartbeatRequest(client.member_id, client.instance_id, generation)
+        request = ClassicHeartbeatRequest(client.member_id, client.instance_id, generation)
         token = self.ask(self.host.send(heartbeat, request))
         return self.host.replies[token].error if token in self.host.replies else NONE
 
@@ -202,11 +202,11 @@ class Walk:
             assert host.now_ms - asked_ms <= LONGEST_TIMEOUT_MS + DELAY_MS, f"request {token} waits forever"
         check_counts(group)
         self.check_timers()
-        if group.state is GroupState.STABLE:
+        if group.state is ClassicState.STABLE:
             for member in group.members.values():
                 expected = assignment(member.instance_id or member.member_id, group.generation)
                 assert member.assignment == expected
-        if group.state is GroupState.STABLE and not host.queue:
+        if group.state is ClassicState.STABLE and not host.queue:
             if self.stored[0] != len(host.records):
                 self.stored = (len(host.records), durable(loaded(host.step(), "g", host.records)))
             assert durable(group) == self.stored[1]
@@ -221,7 +221,7 @@ class Walk:
                 assert Timer(TimerKind.SESSION, "g", member.member_id) in host.timers
         for member_id in group.pending_joins:
             assert Timer(TimerKind.SESSION, "g", member_id) in host.timers
-        assert (Timer(TimerKind.JOIN, "g") in host.timers) == (group.state is GroupState.PREPARING_REBALANCE)
+        assert (Timer(TimerKind.JOIN, "g") in host.timers) == (group.state is ClassicState.PREPARING_REBALANCE)
         assert (Timer(TimerKind.SYNC, "g") in host.timers) == bool(group.pending_syncs)
 
     def finish(self) -> None:

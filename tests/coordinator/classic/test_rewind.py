@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 
 from offsetlake.coordinator import groups
-from offsetlake.coordinator.classic.group import GroupState
+from offsetlake.coordinator.classic.group import ClassicState
 from offsetlake.coordinator.classic.rebalance.revocation import MAX_GENERATIONS, NOT_REVOKED
 from offsetlake.coordinator.groups import Committer, commit_error
 from offsetlake.coordinator.rewind import IN_PROGRESS, NOT_WRITTEN, RewindReply
@@ -86,7 +86,7 @@ def test_eager_members_join_one_generation_and_the_offsets_are_written_before_th
     assert offsets_in(host.records) == NEW
     assert host.replies[token] == RewindReply()
     host.assign([first, second])
-    assert host.group.state is GroupState.STABLE
+    assert host.group.state is ClassicState.STABLE
     assert commit(host, follower, generation) == ILLEGAL_GENERATION
     assert commit(host, follower, host.group.generation) == NONE
 
@@ -109,7 +109,7 @@ def test_offsets_are_written_when_no_member_is_left() -> None:
     host, (leader, follower) = eager()
     token = start(host)
     host.leave(leader, follower)
-    assert host.group.state is GroupState.EMPTY
+    assert host.group.state is ClassicState.EMPTY
     assert host.replies[token] == RewindReply()
     assert offsets_in(host.records) == NEW
     assert host.replies[start(host, 8)] == RewindReply(), "at once, because the group is empty"
@@ -132,7 +132,7 @@ def test_rewind_in_the_join_phase_and_before_the_assignment() -> None:
     token = start(host)
     joins.append(host.join(follower, protocols=protocols()))
     assert host.replies[token] == RewindReply()
-    assert host.group.state is GroupState.COMPLETING_REBALANCE
+    assert host.group.state is ClassicState.COMPLETING_REBALANCE
     waiting = host.sync(follower, host.group.generation)
     token = start(host, 8)
     assert host.synced(waiting).error == REBALANCE_IN_PROGRESS
@@ -191,7 +191,7 @@ def test_failed_write_leaves_the_offsets_and_starts_another_rebalance() -> None:
     assert offsets_in(host.records) == {}
     assert {commit(host, name, generation) for name in ids} == {ILLEGAL_GENERATION}
     host.assign([host.join(name, protocols=protocols()) for name in ids])
-    assert host.group.state is GroupState.STABLE
+    assert host.group.state is ClassicState.STABLE
 
 
 def test_creation_that_cannot_be_written_ends_the_rewind() -> None:
@@ -217,7 +217,7 @@ def test_restart_after_the_offsets_keeps_previous_owners_from_committing_and_mem
     assert commit(host, leader, generation) == ILLEGAL_GENERATION
     assert host.synced(host.sync(leader, joined, {leader: assigned(0)})).error == ILLEGAL_GENERATION
     host.assign([host.join(leader, protocols=protocols(), session_ms=LONG_SESSION_MS)])
-    assert host.group.state is GroupState.STABLE
+    assert host.group.state is ClassicState.STABLE
 
 
 def test_restart_before_the_offsets_continues_with_the_old_ones() -> None:
@@ -227,7 +227,7 @@ def test_restart_before_the_offsets_continues_with_the_old_ones() -> None:
     host.join(leader, protocols=protocols())
     host.restart()
     assert host.replies[token].error == NOT_WRITTEN
-    assert host.group.state is GroupState.STABLE
+    assert host.group.state is ClassicState.STABLE
     assert commit(host, follower, generation) == NONE
     assert offsets_in(host.records) == {}
 
@@ -275,7 +275,7 @@ def test_cooperative_members_have_a_generation_without_the_partitions() -> None:
     assert offsets_in(host.records) == NEW
     assert commit(host, leader, second) == ILLEGAL_GENERATION
     assert sync_both(host, leader, follower, (1,), (2, 0)) == ([1], [2, 0])
-    assert host.group.state is GroupState.STABLE
+    assert host.group.state is ClassicState.STABLE
 
 
 def test_follower_that_syncs_late_learns_what_to_revoke() -> None:
@@ -284,7 +284,7 @@ def test_follower_that_syncs_late_learns_what_to_revoke() -> None:
     join_both(host, leader, follower, {leader: (0, 1), follower: (2,)})
     generation = host.group.generation
     host.sync(leader, generation, {leader: assigned(0, 1), follower: assigned(2)})
-    assert host.group.state is GroupState.STABLE
+    assert host.group.state is ClassicState.STABLE
     assert partitions_of(host.synced(host.sync(follower, generation)).assignment) == []
     assert host.heartbeat(follower, generation) == REBALANCE_IN_PROGRESS
     join_both(host, leader, follower, {leader: (0, 1), follower: ()})
@@ -298,7 +298,7 @@ def test_cooperative_member_that_does_not_revoke_in_time_is_removed() -> None:
     began_ms, token = host.now_ms, start(host, partition=2)
     while host.is_waiting(token):
         assert host.now_ms - began_ms < limit_ms
-        if host.group.state is GroupState.PREPARING_REBALANCE:
+        if host.group.state is ClassicState.PREPARING_REBALANCE:
             host.join(leader, protocols=protocols((0, 1), "cooperative-sticky"))
         host.advance(SESSION_MS // 2)
     assert offsets_in(host.records) == {("t", 2): 7}
@@ -328,7 +328,7 @@ def test_cancelled_rewind_assigns_the_partitions_again(*, synced: bool) -> None:
     host.run(groups.cancel_rewind, host.group, "reason")
     assert host.replies[token] == RewindReply("reason")
     if synced:
-        assert host.group.state is GroupState.PREPARING_REBALANCE
+        assert host.group.state is ClassicState.PREPARING_REBALANCE
         join_both(host, leader, follower, {leader: (1,), follower: (2,)})
     assert sync_both(host, leader, follower, (0, 1), (2,)) == ([0, 1], [2])
     assert offsets_in(host.records) == {}

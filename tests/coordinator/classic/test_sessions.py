@@ -2,7 +2,7 @@
 
 import pytest
 
-from offsetlake.coordinator.classic.group import GroupState
+from offsetlake.coordinator.classic.group import ClassicState
 from offsetlake.coordinator.groups import committed
 from offsetlake.kafka.error_codes import (
     FENCED_INSTANCE_ID,
@@ -45,7 +45,7 @@ def test_heartbeats_in_each_state() -> None:
     member_id, _ = host.join_dynamic()
     assert host.heartbeat(member_id, 0) == REBALANCE_IN_PROGRESS
     host.advance(DELAY_MS)
-    assert host.group.state is GroupState.COMPLETING_REBALANCE
+    assert host.group.state is ClassicState.COMPLETING_REBALANCE
     assert host.heartbeat(member_id, 1) == NONE
     host.sync(member_id, 1)
     assert host.heartbeat(member_id, 1) == NONE
@@ -159,7 +159,7 @@ def test_a_new_member_that_waits_too_long_is_removed() -> None:
         host.heartbeat(leader, 1)
     reply = host.joined(token)
     assert (reply.error, reply.member_id) == (UNKNOWN_MEMBER_ID, "")
-    assert host.group.state is GroupState.PREPARING_REBALANCE
+    assert host.group.state is ClassicState.PREPARING_REBALANCE
     assert host.joined(host.join(leader)).generation == 2
 
 
@@ -169,7 +169,7 @@ def test_the_timeout_of_new_members_ends_with_their_first_join() -> None:
     host.advance(DELAY_MS)
     host.assign([token])
     host.advance(SESSION_MS * 2 - 1)
-    assert host.group.state is GroupState.STABLE
+    assert host.group.state is ClassicState.STABLE
     host.advance(1)
     assert host.group.is_empty()
 
@@ -201,9 +201,9 @@ def test_a_commit_restarts_the_session_unless_an_assignment_is_awaited() -> None
     host.advance(SESSION_MS - 1)
     host.run(committed, host.group, member_id)
     host.advance(1)
-    assert host.group.state is GroupState.PREPARING_REBALANCE
+    assert host.group.state is ClassicState.PREPARING_REBALANCE
     token = host.join(member_id)
-    assert host.group.state is GroupState.COMPLETING_REBALANCE
+    assert host.group.state is ClassicState.COMPLETING_REBALANCE
     assert host.joined(token).member_id == member_id
     host.advance(SESSION_MS - 1)
     host.run(committed, host.group, member_id)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from offsetlake.coordinator.consumer.heartbeat import heartbeat
-from offsetlake.coordinator.consumer.requests import HeartbeatRequest
+from offsetlake.coordinator.consumer.requests import ConsumerHeartbeatRequest
 from offsetlake.coordinator.settings import CoordinatorSettings
 from offsetlake.coordinator.steps import TimerKind
 from offsetlake.kafka import error_codes
@@ -252,7 +252,9 @@ def test_a_failed_append_is_undone(host: Host) -> None:
     host.send("m1", 0, subscribed_topics=("foo",))
     before, log = host.group.state.to_dict(), len(host.log)
     step = host.step()
-    request = HeartbeatRequest(GROUP, "m2", 0, rebalance_timeout_ms=1, subscribed_topics=("foo", "bar"), owned={})
+    request = ConsumerHeartbeatRequest(
+        GROUP, "m2", 0, rebalance_timeout_ms=1, subscribed_topics=("foo", "bar"), owned={}
+    )
     heartbeat(step, host.group, request, token=1)
     assert host.group.state.to_dict() != before
     for undo in reversed(step.undo):

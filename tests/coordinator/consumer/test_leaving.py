@@ -6,7 +6,7 @@ import pytest
 
 from offsetlake.coordinator.consumer import events, leaving, records, timers
 from offsetlake.coordinator.consumer.group import ConsumerGroup
-from offsetlake.coordinator.consumer.member import Member, MemberState
+from offsetlake.coordinator.consumer.member import ConsumerMember, MemberState
 from offsetlake.coordinator.modern.assignment import NOTHING_ASSIGNED
 from offsetlake.coordinator.steps import Timer, TimerKind
 from offsetlake.kafka import error_codes
@@ -153,7 +153,9 @@ def test_a_log_whose_compaction_removed_revocations(host: Host) -> None:
 
     def owns(member_id: str, epoch: int, topic: str, *partitions: int) -> None:
         assigned = {topic: frozenset(partitions)} if partitions else NOTHING_ASSIGNED
-        member = Member(member_id).with_current(epoch, epoch - 1, MemberState.STABLE, assigned, NOTHING_ASSIGNED)
+        member = ConsumerMember(member_id).with_current(
+            epoch, epoch - 1, MemberState.STABLE, assigned, NOTHING_ASSIGNED
+        )
         group.apply([records.current_assignment(GROUP, member)])
 
     group = ConsumerGroup(GROUP)

@@ -11,7 +11,7 @@ import pytest
 
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.consumer.heartbeat import heartbeat
-from offsetlake.coordinator.consumer.requests import HeartbeatRequest
+from offsetlake.coordinator.consumer.requests import ConsumerHeartbeatRequest
 from offsetlake.kafka import error_codes
 from offsetlake.rules.groups.records import GroupRecord, replay
 from support.coordinator.consumer_groups import GROUP, Host
@@ -125,7 +125,7 @@ def _failed_append(host: Host, rng: Random) -> None:
     epoch = 0 if member is None else rng.choice([0, -1, member.epoch])
     regex = rng.choice([None, *EXPRESSIONS])
     instance_id = None if member is None else member.instance_id
-    request = HeartbeatRequest(GROUP, member_id, epoch, instance_id, None, 1, NAMES[:2], regex, None, {})
+    request = ConsumerHeartbeatRequest(GROUP, member_id, epoch, instance_id, None, 1, NAMES[:2], regex, None, {})
     heartbeat(step, host.group, request, token=1)
     for undo in reversed(step.undo):
         undo(step, 16)

@@ -6,8 +6,8 @@ import pytest
 
 from offsetlake.coordinator.consumer import regexes
 from offsetlake.coordinator.consumer.heartbeat import heartbeat
-from offsetlake.coordinator.consumer.regexes import Evaluation
-from offsetlake.coordinator.consumer.requests import HeartbeatRequest
+from offsetlake.coordinator.consumer.regexes import RegexEvaluation
+from offsetlake.coordinator.consumer.requests import ConsumerHeartbeatRequest
 from offsetlake.coordinator.steps import TimerKind
 from offsetlake.kafka import error_codes
 from support.coordinator.consumer_groups import GROUP, Host, topic_id, types
@@ -157,7 +157,7 @@ def test_topics_that_the_principal_may_not_describe_do_not_match(host: Host) -> 
 
 
 def test_an_evaluation_that_could_not_be_planned_is_planned_again(host: Host) -> None:
-    request = HeartbeatRequest("orders", "m1", 0, rebalance_timeout_ms=1, subscribed_regex="foo", owned={})
+    request = ConsumerHeartbeatRequest("orders", "m1", 0, rebalance_timeout_ms=1, subscribed_regex="foo", owned={})
     step = host.step()
     heartbeat(step, host.group, request, token=1)
     for undo in reversed(step.undo):
@@ -188,20 +188,20 @@ def test_invalid_expressions(host: Host, expression: str) -> None:
     ],
 )  # fmt: skip
 def test_an_expression_must_match_the_whole_name(host: Host, expression: str, matched: list[str]) -> None:
-    evaluation = Evaluation(GROUP, frozenset({expression}), lambda _: True)
+    evaluation = RegexEvaluation(GROUP, frozenset({expression}), lambda _: True)
     assert dict(regexes.evaluate(evaluation, host.topics.names())) == {expression: matched}
 
 
 def test_an_expression_that_explodes_in_other_engines_is_linear() -> None:
     """A backtracking engine needs 2**100 steps."""
     names = ["a" * 100 + "b", "a" * 100]
-    evaluation = Evaluation(GROUP, frozenset({"(a+)+", "(a|aa)+c?", "(a?){100}a{100}"}), lambda _: True)
+    evaluation = RegexEvaluation(GROUP, frozenset({"(a+)+", "(a|aa)+c?", "(a?){100}a{100}"}), lambda _: True)
     found: dict[str, Any] = dict(regexes.evaluate(evaluation, names))
     assert found == dict.fromkeys(evaluation.expressions, names[1:])
 
 
 def test_expressions_that_match_too_many_topics_for_one_batch_are_not_evaluated() -> None:
-    evaluation = Evaluation(GROUP, frozenset({"a.*", ".*b"}), lambda _: True)
+    evaluation = RegexEvaluation(GROUP, frozenset({"a.*", ".*b"}), lambda _: True)
     names = ["a" * 249 + "b"] * 2_050
     assert next(regexes.evaluate(evaluation, names))[1] == names
     with pytest.raises(regexes.TooManyMatches):
@@ -211,14 +211,14 @@ def test_expressions_that_match_too_many_topics_for_one_batch_are_not_evaluated(
 def test_expressions_too_large_for_one_batch_are_not_evaluated() -> None:
     """Each record contains the group ID."""
     expressions = frozenset(f"{number}{'x' * 10_000}" for number in range(40))
-    short = Evaluation(GROUP, expressions, lambda _: True)
+    short = RegexEvaluation(GROUP, expressions, lambda _: True)
     assert dict(regexes.evaluate(short, ["a"])).keys() == expressions
     with pytest.raises(regexes.TooManyMatches):
-        list(regexes.evaluate(Evaluation("g" * 20_000, expressions, lambda _: True), ["a"]))
+        list(regexes.evaluate(RegexEvaluation("g" * 20_000, expressions, lambda _: True), ["a"]))
 
 
 def test_an_expression_of_the_log_that_cannot_be_compiled_matches_nothing() -> None:
-    evaluation = Evaluation(GROUP, frozenset({"("}), lambda _: True)
+    evaluation = RegexEvaluation(GROUP, frozenset({"("}), lambda _: True)
     assert dict(regexes.evaluate(evaluation, ["a"])) == {"(": []}
 
 

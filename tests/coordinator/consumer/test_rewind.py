@@ -8,7 +8,7 @@ import pytest
 from offsetlake.coordinator import groups
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.consumer.heartbeat import heartbeat
-from offsetlake.coordinator.consumer.requests import HeartbeatRequest
+from offsetlake.coordinator.consumer.requests import ConsumerHeartbeatRequest
 from offsetlake.coordinator.groups import Committer, commit_error
 from offsetlake.coordinator.rewind import IN_PROGRESS, NOT_WRITTEN, RewindReply
 from offsetlake.coordinator.steps import Record, Step
@@ -68,7 +68,9 @@ class RewindHost(Host):
         else:
             fields = {"owned": owned} | fields
         step = self.step()
-        heartbeat(step, self.group, HeartbeatRequest(GROUP, name, epoch, **fields), token=-len(self.replies) - 1)
+        heartbeat(
+            step, self.group, ConsumerHeartbeatRequest(GROUP, name, epoch, **fields), token=-len(self.replies) - 1
+        )
         response: Any = step.replies[0][1]
         self.run(step)
         assert response.error_code == NONE, response

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from offsetlake.coordinator.classic.requests import (
-    HeartbeatRequest,
+    ClassicHeartbeatRequest,
     JoinReply,
     JoinRequest,
     LeaveRequest,
@@ -146,7 +146,7 @@ def _classic(host: Host, operation: Operation, tokens: dict[int, int]) -> list[R
             syncing = SyncRequest(5, member, instance, generation, "consumer", "range", pairs)
             token, records = host.request(requests.sync, syncing)
         case "beat":
-            token, records = host.request(requests.heartbeat, HeartbeatRequest(member, instance, generation))
+            token, records = host.request(requests.heartbeat, ClassicHeartbeatRequest(member, instance, generation))
         case _:
             token, records = host.request(requests.leave, LeaveRequest((LeavingMember(member, instance),)))
     host.next_id = None

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from offsetlake.coordinator.classic.group import ClassicGroup, GroupState
+from offsetlake.coordinator.classic.group import ClassicGroup, ClassicState
 from offsetlake.coordinator.classic.requests import JoinRequest, LeaveRequest, LeavingMember
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.migration import requests
@@ -55,7 +55,7 @@ def test_the_last_member_with_the_consumer_protocol_is_gone(end: Any) -> None:
     assert types(records) == [-8] * 3 + [-7] * 3 + [-6] + [-5] * 3 + [-4, -3, 2]
     group = host.group
     assert isinstance(group, ClassicGroup)
-    assert (group.state, group.generation, group.protocol) == (GroupState.PREPARING_REBALANCE, epoch, "range")
+    assert (group.state, group.generation, group.protocol) == (ClassicState.PREPARING_REBALANCE, epoch, "range")
     assert {*group.members} == {*old}
     for number, member_id in enumerate(old):
         assert group.members[member_id].assignment == assignment({"t": [number]})
@@ -114,7 +114,7 @@ def test_a_static_member_changes_to_the_classic_protocol(topics: tuple[str, ...]
     assert (reply.error, reply.generation, reply.protocol) == (error_codes.NONE, epoch if same else 0, "range")
     group = host.group
     assert isinstance(group, ClassicGroup)
-    assert group.state is (GroupState.STABLE if same else GroupState.PREPARING_REBALANCE)
+    assert group.state is (ClassicState.STABLE if same else ClassicState.PREPARING_REBALANCE)
     assert group.members.keys() == {*old, reply.member_id}
     assert group.members[reply.member_id].assignment == assignment({"t": [2]})
     assert host.due_in(TimerKind.JOIN) == (None if same else REBALANCE_MS)
@@ -127,7 +127,7 @@ def test_a_rebalance_in_progress_continues() -> None:
     host, old = mixed_group("i")
     host.leave(old[0])
     host.join(instance_id="i")
-    assert host.group.state is GroupState.PREPARING_REBALANCE
+    assert host.group.state is ClassicState.PREPARING_REBALANCE
 
 
 def test_nobody_leaves() -> None:

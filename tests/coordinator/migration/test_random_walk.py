@@ -9,7 +9,7 @@ import pytest
 from offsetlake.coordinator.classic.group import ClassicGroup
 from offsetlake.coordinator.classic.requests import LeaveRequest, LeavingMember
 from offsetlake.coordinator.consumer.group import ConsumerGroup
-from offsetlake.coordinator.consumer.requests import HeartbeatRequest
+from offsetlake.coordinator.consumer.requests import ConsumerHeartbeatRequest
 from offsetlake.coordinator.migration import requests
 from offsetlake.kafka import error_codes
 from offsetlake.rules.groups.records import GroupRecord, replay
@@ -205,7 +205,9 @@ def _failed_append(host: MixedHost, rng: Random) -> None:
     consumer, before = isinstance(host.group, ConsumerGroup), host.group
     state = host.group.state.to_dict() if consumer else [*host.group.members]
     if rng.random() < 0.5:
-        request = HeartbeatRequest(GROUP, "failed", 0, subscribed_topics=NAMES, owned={}, rebalance_timeout_ms=9)
+        request = ConsumerHeartbeatRequest(
+            GROUP, "failed", 0, subscribed_topics=NAMES, owned={}, rebalance_timeout_ms=9
+        )
         host.fail(requests.consumer_heartbeat, request)
     elif consumer:
         members = [LeavingMember(member_id) for member_id in host.group.state.members]

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from offsetlake.coordinator import groups
-from offsetlake.coordinator.classic.group import GroupState
+from offsetlake.coordinator.classic.group import ClassicState
 from offsetlake.coordinator.consumer.group import ConsumerGroup
-from offsetlake.coordinator.consumer.requests import HeartbeatRequest
+from offsetlake.coordinator.consumer.requests import ConsumerHeartbeatRequest
 from offsetlake.coordinator.groups import Committer
 from offsetlake.coordinator.migration import requests
 from offsetlake.coordinator.rewind import PROTOCOL_CHANGED, RewindReply
@@ -34,7 +34,7 @@ def joined_without(partition: int, instances: Sequence[str | None] = (None, None
     start(host, partition)
     for number, (member_id, instance) in enumerate(zip(ids, instances, strict=True)):
         host.join(member_id, instance, owned={"t": [number]})
-    assert host.group.state is GroupState.COMPLETING_REBALANCE
+    assert host.group.state is ClassicState.COMPLETING_REBALANCE
     return host, ids
 
 
@@ -43,7 +43,7 @@ def sync_leader(host: MixedHost, ids: list[str], instances: Sequence[str | None]
     leader = host.group.leader_id
     assigned = {member_id: assignment({"t": [number]}) for number, member_id in enumerate(ids)}
     host.sync(leader, host.group.generation, assigned, instances[ids.index(leader)])
-    assert host.group.state is GroupState.STABLE
+    assert host.group.state is ClassicState.STABLE
 
 
 def test_static_member_that_changes_its_protocol_meanwhile_leaves_no_partition_unassigned() -> None:
@@ -59,9 +59,9 @@ def test_static_member_that_changes_its_protocol_meanwhile_leaves_no_partition_u
 def test_change_of_the_protocol_that_cannot_be_written_assigns_the_partitions_again() -> None:
     host, ids = joined_without(0)
     sync_leader(host, ids)
-    replies = host.fail(requests.consumer_heartbeat, HeartbeatRequest(GROUP, "c", 0, **CONSUMER))
+    replies = host.fail(requests.consumer_heartbeat, ConsumerHeartbeatRequest(GROUP, "c", 0, **CONSUMER))
     assert RewindReply(PROTOCOL_CHANGED) in replies
-    assert host.group.state is GroupState.PREPARING_REBALANCE
+    assert host.group.state is ClassicState.PREPARING_REBALANCE
 
 
 def test_members_own_what_they_keep_if_the_protocol_changes_right_after_the_offsets_are_written() -> None:

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from offsetlake.coordinator.classic.group import ClassicGroup, GroupState
+from offsetlake.coordinator.classic.group import ClassicGroup, ClassicState
 from offsetlake.coordinator.classic.requests import JoinReply, SyncReply
 from offsetlake.coordinator.consumer.group import ConsumerGroup
-from offsetlake.coordinator.consumer.requests import HeartbeatRequest
+from offsetlake.coordinator.consumer.requests import ConsumerHeartbeatRequest
 from offsetlake.coordinator.migration import requests
 from offsetlake.coordinator.settings import CoordinatorSettings
 from offsetlake.coordinator.steps import TimerKind
@@ -109,7 +109,7 @@ def test_groups_that_cannot_be_converted(
     assert (response.error_code, records) == (error_codes.GROUP_ID_NOT_FOUND, [])
     assert response.error_message is not None
     assert response.error_message.startswith(f"Cannot upgrade classic group {GROUP} to consumer group because {reason}")
-    assert host.group.state is GroupState.STABLE
+    assert host.group.state is ClassicState.STABLE
     assert host.beat(member_id, 1) == error_codes.NONE
 
 
@@ -183,7 +183,7 @@ def test_a_failed_append_is_undone(phase: str) -> None:
         host.join(member_id, topics=("t", "u"))
     if phase == "PreparingRebalance":
         other, waiting = host.enter()
-    host.fail(requests.consumer_heartbeat, HeartbeatRequest(GROUP, "c", 0, **CONSUMER))
+    host.fail(requests.consumer_heartbeat, ConsumerHeartbeatRequest(GROUP, "c", 0, **CONSUMER))
     assert isinstance(host.group, ClassicGroup)
     assert host.group.state.value == phase
     if phase == "PreparingRebalance":  # the host answers the waiting requests with the error

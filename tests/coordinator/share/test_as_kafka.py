@@ -13,7 +13,7 @@ from offsetlake.coordinator.migration.requests import share_heartbeat
 from offsetlake.coordinator.settings import CoordinatorSettings
 from offsetlake.coordinator.share import members, offsets
 from offsetlake.coordinator.share.group import ShareGroup
-from offsetlake.coordinator.share.requests import HeartbeatRequest, Initialization
+from offsetlake.coordinator.share.requests import Initialization, ShareHeartbeatRequest
 from offsetlake.coordinator.steps import Record
 from offsetlake.kafka import error_codes
 from support.coordinator.consumer_groups import GROUP, Host
@@ -24,7 +24,7 @@ FIXTURE = Path(__file__).parents[2] / "fixtures" / "share-groups-4.2.0.jsonl.gz"
 
 def _heartbeat(host: Host, operation: Operation) -> list[Record]:
     answer, topics = operation["answer"], operation.get("topics")
-    request = HeartbeatRequest(
+    request = ShareHeartbeatRequest(
         GROUP,
         operation["member"],
         operation["epoch"],

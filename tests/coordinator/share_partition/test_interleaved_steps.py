@@ -14,7 +14,7 @@ from offsetlake.coordinator.share_partition.requests import (
     AcquireMode,
     AcquireRequest,
     FetchedBatch,
-    StateWrite,
+    PersisterWrite,
 )
 from offsetlake.coordinator.share_partition.settings import ShareSettings
 from offsetlake.rules.share_state import ShareSnapshot
@@ -36,7 +36,7 @@ class Walk:
         self.partition = SharePartition(SETTINGS, ShareSnapshot(0, 0, 0, 0))
         self.accepted: set[int] = set()
         self._steps: list[tuple[Steps[Acknowledged], set[int]]] = []
-        self._writes: list[tuple[StateWrite, set[int]]] = []
+        self._writes: list[tuple[PersisterWrite, set[int]]] = []
 
     def run(self) -> None:
         operations = {
@@ -112,7 +112,7 @@ class Walk:
             assert self.partition.next_timeout_ms is not None
             assert self.partition.next_timeout_ms <= due_ms
 
-    def _add(self, write: StateWrite | None) -> None:
+    def _add(self, write: PersisterWrite | None) -> None:
         if write is not None:
             self._writes.append((write, set()))
 

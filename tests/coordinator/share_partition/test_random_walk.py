@@ -8,12 +8,12 @@ import pytest
 
 from offsetlake.coordinator.share_partition.partition import SharePartition
 from offsetlake.coordinator.share_partition.requests import (
-    AbortedTransaction,
     AcknowledgementBatch,
     AcquireMode,
     AcquireRequest,
+    FetchedAbortedTransaction,
     FetchedBatch,
-    StateWrite,
+    PersisterWrite,
 )
 from offsetlake.coordinator.share_partition.settings import ShareSettings
 from offsetlake.kafka import error_codes
@@ -34,7 +34,7 @@ class Walk:
     log: list[FetchedBatch] = field(default_factory=list)
     log_end: int = 0
     log_start: int = 0
-    pending: list[StateWrite] = field(default_factory=list)
+    pending: list[PersisterWrite] = field(default_factory=list)
     batches: tuple[StateBatch, ...] = ()
     outcomes: dict[int, str] = field(default_factory=dict)
 
@@ -71,7 +71,8 @@ class Walk:
             return
         request = AcquireRequest(
             member or self.rng.choice(MEMBERS), self.rng.choice((0, 1, 3, 8, 500)), self.rng.choice((0, 1, 5, 500)),
-            fetch, batches, [AbortedTransaction(b.producer_id, b.first_offset) for b in batches if b.is_transactional],
+            fetch, batches,
+            [FetchedAbortedTransaction(b.producer_id, b.first_offset) for b in batches if b.is_transactional],
             self.rng.choice([*AcquireMode]),
         )  # fmt: skip
         records = self.partition.acquire(self.now, request)
@@ -143,7 +144,7 @@ class Walk:
             types = self.rng.choice(([5], [-1], [], [1, 1, 1]))
         return [AcknowledgementBatch(first, last, types)] * self.rng.choice((1, 1, 1, 1 + (first == last)))
 
-    def _check_write(self, write: StateWrite | None, changed: dict[int, Entry]) -> None:
+    def _check_write(self, write: PersisterWrite | None, changed: dict[int, Entry]) -> None:
         if write is None:
             assert not changed
             return
@@ -168,7 +169,7 @@ class Walk:
         next_timeout = self.partition.next_timeout_ms
         assert not locks or (next_timeout is not None and next_timeout <= min(locks))
 
-    def _released(self, write: StateWrite | None, is_released: Callable[[Entry], bool], write_id: int) -> None:
+    def _released(self, write: PersisterWrite | None, is_released: Callable[[Entry], bool], write_id: int) -> None:
         changed = {
             offset: self.model.released(offset, entry, write_id)
             for offset, entry in self.model.entries.items()

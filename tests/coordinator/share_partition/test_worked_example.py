@@ -11,7 +11,7 @@ from offsetlake.coordinator.share_partition.requests import (
     AcknowledgeType,
     AcquireRequest,
     FetchedBatch,
-    StateWrite,
+    PersisterWrite,
 )
 from offsetlake.coordinator.share_partition.settings import ShareSettings
 from offsetlake.rules.share_state import ShareSnapshot
@@ -45,9 +45,9 @@ class Leader:
 
     partition: SharePartition
 
-    def run(self, now_ms: int, operation: str) -> StateWrite | None:
+    def run(self, now_ms: int, operation: str) -> PersisterWrite | None:
         name, _, offsets = operation.partition(" ")
-        write: StateWrite | None = None
+        write: PersisterWrite | None = None
         if operation == "lock timeout":
             write = self.partition.time_out(now_ms)
         else:

@@ -9,14 +9,14 @@ from offsetlake.coordinator.share_state.requests import (
     DeleteRequest,
     InitializeRequest,
     ReadRequest,
-    SharePartition,
+    SharePartitionKey,
     SummaryRequest,
     WriteRequest,
 )
 from offsetlake.coordinator.share_state.stored_state import Record, StoredState, replayed
 from offsetlake.rules.share_state import ShareSnapshot, ShareUpdate, StateBatch
 
-KEY = SharePartition("g", "0UpezRseR2unUk_C-KbOfg", 0)
+KEY = SharePartitionKey("g", "0UpezRseR2unUk_C-KbOfg", 0)
 NOW = 1_000
 ACKNOWLEDGED = 2
 
@@ -87,7 +87,7 @@ def test_a_deletion_is_a_tombstone() -> None:
 
 
 def test_errors_are_found_in_the_order_of_a_broker() -> None:
-    negative = SharePartition(KEY.group_id, KEY.topic_id, -1)
+    negative = SharePartitionKey(KEY.group_id, KEY.topic_id, -1)
     unknown, known = handling(exists=False), handling()
     stored = after(initialized(), [ShareUpdate(0, 5, 7)])
     assert [

@@ -16,7 +16,7 @@ from aiokafka.protocol.offset import OffsetRequest_v3
 
 from offsetlake.errors import CorruptBatch, LogUnavailable
 from offsetlake.log.cluster import topic
-from offsetlake.log.cluster.cluster import Cluster, TryAgainError
+from offsetlake.log.cluster.cluster import BrokerConnections, TryAgainError
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.cluster.topic import describe
 from offsetlake.log.positions import LogExtent, LogPartition, OffsetRange
@@ -185,7 +185,7 @@ def test_timeout_at_the_moment_of_a_failure_is_explained_by_the_failure() -> Non
         except asyncio.CancelledError:  # `wait_for` of Python 3.11 ignores it if its result has just arrived
             raise TryAgainError("no leader") from None
 
-    cluster = Cluster(KafkaConnection(bootstrap="127.0.0.1:1", request_timeout_ms=10))
+    cluster = BrokerConnections(KafkaConnection(bootstrap="127.0.0.1:1", request_timeout_ms=10))
     with pytest.raises(LogUnavailable, match=r"no leader; gave up after request\.timeout\.ms = 10"):
         asyncio.run(cluster.within_timeout(attempt))
 

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from offsetlake.errors import LogUnavailable
 from offsetlake.log.cluster import tails as live
-from offsetlake.log.cluster.cluster import Cluster
+from offsetlake.log.cluster.cluster import BrokerConnections
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.cluster.epoch_requests import EpochEnds, UnsupportedError
 from offsetlake.log.disk import tails as disk
@@ -45,13 +45,13 @@ def connection(broker: Broker) -> KafkaConnection:
 def sent(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """The number of requests by kind."""
     counts: Counter[str] = Counter()
-    send = Cluster.send
+    send = BrokerConnections.send
 
-    async def counted(self: Cluster, address: Any, request: Any, seconds: float | None = None) -> Any:
+    async def counted(self: BrokerConnections, address: Any, request: Any, seconds: float | None = None) -> Any:
         counts[type(request).__name__] += 1
         return await send(self, address, request, seconds)
 
-    monkeypatch.setattr(Cluster, "send", counted)
+    monkeypatch.setattr(BrokerConnections, "send", counted)
     return counts
 
 
@@ -105,9 +105,9 @@ def test_partition_that_ends_with_nothing_has_no_tail(
     connection: KafkaConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Compaction can remove the last batches: the broker then answers without any, even for a single partition."""
-    sent_to = Cluster.send
+    sent_to = BrokerConnections.send
 
-    async def emptied(self: Cluster, address: Any, request: Any, seconds: float | None = None) -> Any:
+    async def emptied(self: BrokerConnections, address: Any, request: Any, seconds: float | None = None) -> Any:
         response = await sent_to(self, address, request, seconds)
         if isinstance(request, FetchRequest):
             response.topics = [
@@ -115,7 +115,7 @@ def test_partition_that_ends_with_nothing_has_no_tail(
             ]
         return response
 
-    monkeypatch.setattr(Cluster, "send", emptied)
+    monkeypatch.setattr(BrokerConnections, "send", emptied)
     assert live.read_tails(connection, queries(6, 0)[:2]) == [Tail(epoch_end=6)] * 2
 
 

@@ -24,7 +24,7 @@ from offsetlake.log.writer import journal as journal_module
 from offsetlake.log.writer import journaling as journaling_module
 from offsetlake.log.writer.appender import Appender, LogInDoubt
 from offsetlake.log.writer.appending import appending
-from offsetlake.log.writer.journal import BLOCK, JOURNAL, Entry, Journal, entries
+from offsetlake.log.writer.journal import BLOCK, JOURNAL, Journal, JournalEntry, entries
 from offsetlake.log.writer.recovery import recover
 from support.log.made_folders import PARTITION
 from support.oracle.log_reader import read_log
@@ -35,7 +35,7 @@ PARTS, PART_BYTES = 3, 8 * BLOCK
 
 some_entries = st.lists(
     st.builds(
-        Entry,
+        JournalEntry,
         st.sampled_from(["__consumer_offsets-0", "__consumer_offsets-49", "__transaction_state-7"]),
         st.integers(0, 2**63 - 1),
         st.integers(0, 2**31 - 1),
@@ -64,9 +64,9 @@ def journaled(folder: Path) -> Appender:
     return Appender(folder, lambda segment: end_of(segment.path, segment.base_offset)[0], journaled=True)
 
 
-def write(folder: Path, records: list[list[Entry]]) -> list[list[list[Entry]]]:
+def write(folder: Path, records: list[list[JournalEntry]]) -> list[list[list[JournalEntry]]]:
     """Write records to a journal; return those of each of the last laps, which no later lap has overwritten."""
-    journal, kept = Journal(folder), dict[int, list[list[Entry]]]()
+    journal, kept = Journal(folder), dict[int, list[list[JournalEntry]]]()
     for record in records:
         journal.write(journal.encode(record), len(record))
         kept.setdefault(journal.lap, []).append(record)
@@ -74,13 +74,13 @@ def write(folder: Path, records: list[list[Entry]]) -> list[list[list[Entry]]]:
     return [kept[lap] for lap in sorted(kept)[-PARTS:]]
 
 
-def flat(laps: list[list[list[Entry]]]) -> list[Entry]:
+def flat(laps: list[list[list[JournalEntry]]]) -> list[JournalEntry]:
     return [entry for lap in laps for record in lap for entry in record]
 
 
 @settings(max_examples=50)
 @given(st.lists(some_entries, max_size=40))
-def test_last_laps_are_read_as_they_were_written(records: list[list[Entry]]) -> None:
+def test_last_laps_are_read_as_they_were_written(records: list[list[JournalEntry]]) -> None:
     with tempfile.TemporaryDirectory() as path:
         kept = write(Path(path), records)
         assert entries(Path(path)) == flat(kept)
@@ -88,7 +88,7 @@ def test_last_laps_are_read_as_they_were_written(records: list[list[Entry]]) -> 
 
 @settings(max_examples=50)
 @given(st.lists(some_entries, min_size=1, max_size=20), st.data())
-def test_torn_last_record_is_ignored(records: list[list[Entry]], data: st.DataObject) -> None:
+def test_torn_last_record_is_ignored(records: list[list[JournalEntry]], data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as path:
         folder = Path(path)
         before = write(folder, records[:-1]) if records[:-1] else []
@@ -108,7 +108,9 @@ def test_torn_last_record_is_ignored(records: list[list[Entry]], data: st.DataOb
 
 @settings(max_examples=150)
 @given(st.lists(some_entries, min_size=2, max_size=30), st.data())
-def test_flipped_bit_is_an_error_or_loses_the_last_record(records: list[list[Entry]], data: st.DataObject) -> None:
+def test_flipped_bit_is_an_error_or_loses_the_last_record(
+    records: list[list[JournalEntry]], data: st.DataObject
+) -> None:
     with tempfile.TemporaryDirectory() as path:
         folder = Path(path)
         kept = write(folder, records)
@@ -249,7 +251,7 @@ def test_changes_by_others_since_the_crash_are_refused(tmp_path: Path, how: str)
         content = journal.read_bytes()
         with patch.object(journal_module, "randbits", lambda _: int.from_bytes(content[8:16], "big")):
             (tmp_path / "other").mkdir()
-            write(tmp_path / "other", [[Entry(str(PARTITION), 0, 500, bytes(made(1).data))]])
+            write(tmp_path / "other", [[JournalEntry(str(PARTITION), 0, 500, bytes(made(1).data))]])
         journal.write_bytes((tmp_path / "other" / JOURNAL).read_bytes())
     with pytest.raises(LogUnavailable, match="was changed since the server that wrote it ended") as raised:
         recover(tmp_path / "log")

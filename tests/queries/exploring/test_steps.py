@@ -16,7 +16,7 @@ from offsetlake.queries.exploring.commits import Filters, commits_page
 from offsetlake.queries.exploring.keys import Key
 from offsetlake.queries.exploring.packed import PackedInts, packed
 from offsetlake.queries.exploring.series import notable_changes, series
-from offsetlake.queries.exploring.steps import NONE, Steps, key_steps, steps_in_portions, steps_of_few
+from offsetlake.queries.exploring.steps import NONE, OffsetSteps, key_steps, steps_in_portions, steps_of_few
 from offsetlake.queries.questions import history
 from offsetlake.util.row_codes import Ints
 from support.long_cases import long_cases
@@ -84,7 +84,7 @@ def random_lake(path: Path, seed: int, log_partitions: int = 1, only: int | None
     )
 
 
-def changes_of(lake: Lake, key: Key, steps: Steps[Ints]) -> list[Row]:
+def changes_of(lake: Lake, key: Key, steps: OffsetSteps[Ints]) -> list[Row]:
     return rows_of(key, classified(lake, key, steps))
 
 
@@ -161,7 +161,7 @@ def test_changes_are_the_same_after_packing(tmp_path: Path, seed: int) -> None:
     assert (small.steps.offsets, small.kinds.tolist()) == (changes.steps.offsets, changes.kinds.tolist())
     every = small.at(np.arange(len(changes.kinds)))
     assert rows_of(key, every) == rows_of(key, changes)
-    for field in fields(Steps)[1:]:
+    for field in fields(OffsetSteps)[1:]:
         values, expected = getattr(every.steps, field.name), getattr(changes.steps, field.name)
         assert (values.dtype, values.tolist()) == (expected.dtype, expected.tolist()), field.name
     of_offset = small.of("t", 0)
@@ -215,7 +215,7 @@ def test_a_step_of_many_is_found_without_unpacking_the_others(monkeypatch: pytes
     zeros, flags = np.zeros(len(log_offset), np.int64), np.zeros(len(log_offset), np.bool_)
     number, log_partition, place, *others = map(PackedInts.of, [zeros, zeros, log_offset, zeros, zeros, zeros, zeros])
     time, new, old, old_log_offset = others
-    steps = Steps([("t", 0)], number, log_partition, place, time, new, old, old_log_offset, flags, flags)
+    steps = OffsetSteps([("t", 0)], number, log_partition, place, time, new, old, old_log_offset, flags, flags)
     places = ((0, 0), (0, 1_500_000), (0, 2_999_997), (0, 1), (0, 3_000_000), (1, 3))
     found = [steps.index(*place) for place in places]
     assert found == [0, 500_000, 999_999, None, None, None]

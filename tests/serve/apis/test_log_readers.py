@@ -17,7 +17,7 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonTopicPartition
 
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.runs import Report
+from offsetlake.lake.runs import FinishedRun
 from offsetlake.log.address import LogAddress
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.writer import appender as appender_module
@@ -163,7 +163,7 @@ def test_unknown_log_end_offsets_of_a_served_topic_are_noted_and_not_recorded(se
     assert answer.notes[0].endswith("is unknown: the server does not know it")
 
 
-def ingest_and_compact(lake: Lake, log: LogAddress) -> Report:
+def ingest_and_compact(lake: Lake, log: LogAddress) -> FinishedRun:
     """Ingest and compact; return the report of the ingest."""
     report = ingest(InProcess, lake, log, lambda _: None)
     compact(InProcess, lake, lambda _: None)

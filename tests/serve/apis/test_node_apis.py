@@ -12,7 +12,7 @@ import pytest
 
 from offsetlake.auth.acl import ADMIN, COMMIT, READ, Access, Grant
 from offsetlake.node.configs import ConfigsInCluster
-from offsetlake.node.requests import Response
+from offsetlake.node.requests import NodeResponse
 from offsetlake.serve.apis.api_versions import api_versions
 from offsetlake.serve.apis.log_dirs import LogDirs
 from offsetlake.serve.apis.partition_requests import PartitionRequests
@@ -262,7 +262,7 @@ class Relaying:
         self.relays = relays
         self.requested: list[list[tuple[int, str]]] = []
 
-    async def relay(self, api: int, version: int, values: Any) -> Response:
+    async def relay(self, api: int, version: int, values: Any) -> NodeResponse:
         self.requested.append([(row["resource_type"], row["resource_name"]) for row in values["resources"]])
         setting: dict[str, Any] = {"name": "broker", "value": "1", "synonyms": [], "documentation": None}
         setting |= {"read_only": False, "is_sensitive": False}
@@ -270,7 +270,7 @@ class Relaying:
             {"error_message": None, "resource_type": kind, "resource_name": name, "configs": [setting]}
             for kind, name in self.requested[-1]
         ]
-        return Response(api, version, encoded(response_schema(api, version)[0], {"results": results}))
+        return NodeResponse(api, version, encoded(response_schema(api, version)[0], {"results": results}))
 
 
 @pytest.mark.parametrize("relays", [True, False])

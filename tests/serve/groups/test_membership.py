@@ -414,7 +414,7 @@ def test_evaluation_that_was_undone_before_it_began_has_no_effect(tmp_path: Path
     membership = server.parts.membership
     group = membership.live(ABSENT.encode())
     assert isinstance(group, ConsumerGroup)
-    group.regexes_to_evaluate = regexes.Evaluation(ABSENT, frozenset({"t1"}), lambda _: True)
+    group.regexes_to_evaluate = regexes.RegexEvaluation(ABSENT, frozenset({"t1"}), lambda _: True)
     membership._due(Timer(TimerKind.REGEX, ABSENT))
     group.regexes_to_evaluate = None  # as when the records of the heartbeat cannot be written
     server.loop.run_until_complete(asyncio.gather(*membership._regex_evaluations._tasks))

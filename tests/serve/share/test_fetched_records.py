@@ -2,7 +2,7 @@
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from offsetlake.coordinator.share_partition.requests import AbortedTransaction, FetchedBatch
+from offsetlake.coordinator.share_partition.requests import FetchedAbortedTransaction, FetchedBatch
 from offsetlake.share.fetched_records import FetchedRecords
 
 GZIP = 1
@@ -43,7 +43,7 @@ def test_slices_are_whole_batches_and_unchanged() -> None:
 
 def test_aborted_transactions_end_at_their_marker() -> None:
     pieces = [batch(0, 2, producer_id=7), abort_marker(2, 7), batch(3, 1, producer_id=7), batch(4, 1, producer_id=8)]
-    first, open_one = AbortedTransaction(7, 0), AbortedTransaction(8, 4)
+    first, open_one = FetchedAbortedTransaction(7, 0), FetchedAbortedTransaction(8, 4)
     fetched = FetchedRecords(0, b"".join(pieces), [first, open_one])
     assert fetched.batches[1] == FetchedBatch(2, 2, 7, is_transactional=True, is_abort_marker=True)
     assert fetched.batches_from(0, 1 << 20)[1] == [first, open_one]

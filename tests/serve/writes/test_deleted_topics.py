@@ -10,7 +10,7 @@ import pytest
 from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.uuid import ZERO_UUID
 from offsetlake.node import deleted_topics
-from offsetlake.node.metadata.image import ClusterImage, Columns
+from offsetlake.node.metadata.image import ClusterImage, TopicColumns
 from offsetlake.serve.storage.memtable import VALUE
 from offsetlake.serve.storage.store import key
 from support.serve.in_process import SECONDS, InProcess
@@ -87,7 +87,7 @@ class Deleting:
 
 
 def image(**ids: bytes) -> ClusterImage:
-    columns = Columns()
+    columns = TopicColumns()
     for name, topic_id in ids.items():
         columns.add_partition(0, 1, 0, b"\1\1\1")
         columns.add(name.encode(), topic_id, internal=False)

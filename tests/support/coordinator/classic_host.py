@@ -15,8 +15,8 @@ from offsetlake.coordinator.classic.loading import from_value
 from offsetlake.coordinator.classic.rebalance.join import join
 from offsetlake.coordinator.classic.rebalance.sync import sync
 from offsetlake.coordinator.classic.requests import (
-    HeartbeatReply,
-    HeartbeatRequest,
+    ClassicHeartbeatReply,
+    ClassicHeartbeatRequest,
     JoinReply,
     JoinRequest,
     LeaveReply,
@@ -204,7 +204,9 @@ class Host:
 
     def heartbeat(self, member_id: str, generation: int, instance_id: str | None = None) -> int:
         """Send Heartbeat and return the error code."""
-        error: int = self.replies[self.send(heartbeat, HeartbeatRequest(member_id, instance_id, generation))].error
+        error: int = self.replies[
+            self.send(heartbeat, ClassicHeartbeatRequest(member_id, instance_id, generation))
+        ].error
         return error
 
     def leave(self, *members: LeavingMember | str) -> LeaveReply:
@@ -256,7 +258,7 @@ def failed(reply: object, error: int) -> object:
         case LeaveReply():
             return LeaveReply(error)
         case _:
-            return HeartbeatReply(error)
+            return ClassicHeartbeatReply(error)
 
 
 def loaded(step: Step, group_id: str, records: list[Record]) -> ClassicGroup:

@@ -8,7 +8,7 @@ from typing import Any
 from offsetlake.coordinator import groups
 from offsetlake.coordinator.consumer import regexes, timers
 from offsetlake.coordinator.consumer.group import ConsumerGroup
-from offsetlake.coordinator.consumer.requests import HeartbeatRequest
+from offsetlake.coordinator.consumer.requests import ConsumerHeartbeatRequest
 from offsetlake.coordinator.migration import requests
 from offsetlake.coordinator.modern.metadata_hash import MetadataHashes
 from offsetlake.coordinator.modern.requests import HeartbeatResponse
@@ -112,7 +112,9 @@ class Host:
             fields = {"rebalance_timeout_ms": 5_000, "owned": {}} | fields
             if "subscribed_regex" not in fields:
                 fields = {"subscribed_topics": ()} | fields
-        token, records = self.request(requests.consumer_heartbeat, HeartbeatRequest(GROUP, member_id, epoch, **fields))
+        token, records = self.request(
+            requests.consumer_heartbeat, ConsumerHeartbeatRequest(GROUP, member_id, epoch, **fields)
+        )
         response = self.replies[token]
         assert isinstance(response, HeartbeatResponse)
         return response, records

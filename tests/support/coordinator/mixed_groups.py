@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from offsetlake.coordinator.classic.requests import (
-    HeartbeatRequest,
+    ClassicHeartbeatRequest,
     JoinRequest,
     LeaveReply,
     LeaveRequest,
@@ -89,7 +89,7 @@ class MixedHost(Host):
 
     def beat(self, member_id: str, generation: int, instance_id: str | None = None) -> int:
         """Send Heartbeat and return the error code."""
-        token, _ = self.request(requests.heartbeat, HeartbeatRequest(member_id, instance_id, generation))
+        token, _ = self.request(requests.heartbeat, ClassicHeartbeatRequest(member_id, instance_id, generation))
         error: int = self.replies[token].error
         return error
 

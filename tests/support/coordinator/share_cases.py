@@ -8,12 +8,12 @@ import pytest
 from offsetlake.coordinator.share_partition.batch import RecordState
 from offsetlake.coordinator.share_partition.partition import SharePartition
 from offsetlake.coordinator.share_partition.requests import (
-    AbortedTransaction,
     AcknowledgementBatch,
     AcquireMode,
     AcquireRequest,
+    FetchedAbortedTransaction,
     FetchedBatch,
-    StateWrite,
+    PersisterWrite,
 )
 from offsetlake.coordinator.share_partition.settings import ShareSettings
 from offsetlake.coordinator.share_partition.window import InvalidShareState
@@ -44,7 +44,7 @@ class Case:
     """A share partition, the time, and the writes so far, whose outcome is reported once."""
 
     def __init__(self) -> None:
-        self._now, self._writes = 0, list[StateWrite]()
+        self._now, self._writes = 0, list[PersisterWrite]()
         self.load("")
 
     def run(self, step: str) -> None:
@@ -70,7 +70,7 @@ class Case:
         """Fetch for a member, and compare what it acquires."""
         words, _, expected = text.partition(" -> ")
         offset, *rest = words.split()
-        batches, aborted, options = list[FetchedBatch](), list[AbortedTransaction](), dict[str, str]()
+        batches, aborted, options = list[FetchedBatch](), list[FetchedAbortedTransaction](), dict[str, str]()
         mode = AcquireMode.BATCH_OPTIMIZED
         while rest:
             word = rest.pop(0)
@@ -80,7 +80,7 @@ class Case:
                 options[word] = rest.pop(0)
             elif word == "aborted":
                 while rest and "@" in rest[0]:
-                    aborted.append(AbortedTransaction(*map(int, rest.pop(0).split("@"))))
+                    aborted.append(FetchedAbortedTransaction(*map(int, rest.pop(0).split("@"))))
             else:
                 batches.append(_fetched(word))
         limits = int(options.get("max", 2**31 - 1)), int(options.get("size", 500))
@@ -157,7 +157,7 @@ class Case:
         }
         assert found == expected
 
-    def _add(self, write: StateWrite | None) -> None:
+    def _add(self, write: PersisterWrite | None) -> None:
         if write is not None:
             self._writes.append(write)
 

@@ -6,14 +6,14 @@ that each record changed as it may: how many records are acquired at once is up 
 
 from dataclasses import dataclass, field, replace
 
-from offsetlake.coordinator.share_partition.batch import RecordState, Status
+from offsetlake.coordinator.share_partition.batch import RecordState, RecordStatus
 from offsetlake.coordinator.share_partition.partition import SharePartition
 from offsetlake.coordinator.share_partition.requests import (
     AcknowledgementBatch,
     AcquiredRecords,
     AcquireMode,
     AcquireRequest,
-    StateWrite,
+    PersisterWrite,
 )
 from offsetlake.coordinator.share_partition.settings import ShareSettings
 from offsetlake.kafka import error_codes
@@ -33,7 +33,7 @@ class Entry:
     write: int = 0
 
 
-def _entry(status: Status) -> Entry:
+def _entry(status: RecordStatus) -> Entry:
     return Entry(status.state, status.delivery_count, status.member_id, status.lock_expires_ms, status.write_id)
 
 
@@ -196,7 +196,7 @@ class Model:
         self.entries |= changed
         return changed
 
-    def complete(self, write: StateWrite, is_durable: bool, now: int) -> None:
+    def complete(self, write: PersisterWrite, is_durable: bool, now: int) -> None:
         for offset, entry in self.entries.items():
             if entry.write != write.write_id:
                 continue
@@ -208,7 +208,7 @@ class Model:
                 is_last = entry.count >= self.settings.max_delivery_count or offset < self.start
                 self.entries[offset] = Entry(ARCHIVED if is_last else AVAILABLE, entry.count)
 
-    def persist(self, write: StateWrite) -> None:
+    def persist(self, write: PersisterWrite) -> None:
         """Write to the persister: of two states of a record, that with the higher count and then state remains."""
         self.durable_start = write.start_offset
         for first, last, count, state in write.batches:

@@ -5,7 +5,7 @@ from typing import Any
 
 from offsetlake.lake.definitions import STATE
 from offsetlake.lake.lake import Lake
-from offsetlake.lake.runs import Report
+from offsetlake.lake.runs import FinishedRun
 from offsetlake.lake.upkeep import VacuumRetention
 from offsetlake.log.address import LogAddress
 from offsetlake.pipeline.compact.job import compact
@@ -23,18 +23,18 @@ LATER = 4_102_444_800_000  # ms: in the year 2100, when everything that can expi
 Rows = list[dict[str, Any]]
 
 
-def cycle(spark: Any, lake: Lake, log: Path) -> tuple[Report, Report]:
+def cycle(spark: Any, lake: Lake, log: Path) -> tuple[FinishedRun, FinishedRun]:
     """Ingest and compact once, on a SparkSession or its substitute; return both reports."""
     address = LogAddress(folder=log)
     return ingest(lambda: spark, lake, address, _quiet), compact(lambda: spark, lake, _quiet)
 
 
-def plan_expiry(spark: Any, lake: Lake, now: int = LATER) -> Report:
+def plan_expiry(spark: Any, lake: Lake, now: int = LATER) -> FinishedRun:
     """Plan the tombstones of a retention of one week; return the report."""
     return expire(lambda: spark, lake, RetentionPolicy(7 * 86_400_000), now, _quiet)
 
 
-def upkeep(lake: Lake, log: Path | None = None, vacuum_retention_ms: int = 0) -> Report:
+def upkeep(lake: Lake, log: Path | None = None, vacuum_retention_ms: int = 0) -> FinishedRun:
     """Maintain once; return the report."""
     return maintain(lake, log, VacuumRetention(vacuum_retention_ms, vacuum_retention_ms), _quiet)
 

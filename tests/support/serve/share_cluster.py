@@ -10,7 +10,7 @@ from typing import Any
 
 from offsetlake.coordinator.settings import CoordinatorSettings, ShareIsolation
 from offsetlake.coordinator.share_state.requests import ReadResult, ShareStateResult
-from offsetlake.node.metadata.image import ClusterBroker, ClusterImage, Columns
+from offsetlake.node.metadata.image import ClusterBroker, ClusterImage, TopicColumns
 from offsetlake.rules.share_state import UNKNOWN
 from offsetlake.share.group_partitions import GroupPartitions
 from offsetlake.share.group_settings import GroupSettings
@@ -28,7 +28,7 @@ Read = Callable[[IdPartition, int], Fetched | Awaitable[Fetched]]
 
 def image(topics: dict[bytes, bytes], *, partitions: int = 1) -> ClusterImage:
     """Return the metadata of a cluster with topic ids by name, all led by one broker."""
-    columns = Columns()
+    columns = TopicColumns()
     for name, id_ in topics.items():
         for _ in range(partitions):
             columns.add_partition(0, 1, 0, b"")

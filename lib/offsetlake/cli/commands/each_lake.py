@@ -15,7 +15,7 @@ from offsetlake.api.reader import in_memory
 from offsetlake.cli import output
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.config import Entry
-from offsetlake.cli.fleet.processes import Outcome, for_each
+from offsetlake.cli.fleet.processes import ProcessOutcome, for_each
 from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest, FleetFailed
 from offsetlake.lake.sql.answers import Answer
@@ -55,7 +55,7 @@ def each_lake(*modules: str) -> Callable[[Function[P]], Function[P]]:
 @contextmanager
 def asked(
     context: CommandContext, function: Callable[["LakeContext"], None], modules: Sequence[str] = ()
-) -> Iterator[list[Outcome]]:
+) -> Iterator[list[ProcessOutcome]]:
     """Run a function for each selected lake; yield the outcomes in the order of the file, with what each has written.
 
     Args:
@@ -137,7 +137,7 @@ class _Answer(NamedTuple):
         return cls(rows, columns["total"], columns["shown"])
 
 
-def _write(context: CommandContext, outcomes: Sequence[Outcome]) -> None:
+def _write(context: CommandContext, outcomes: Sequence[ProcessOutcome]) -> None:
     """Write the joined answers, and the notes of all lakes; raise FleetFailed if a lake failed."""
     answers = [_Answer.read(outcome.folder) for outcome in outcomes if (outcome.folder / _COLUMNS).exists()]
     if answers:
@@ -167,7 +167,7 @@ def divided(counts: Sequence[int], limit: int | None) -> list[int]:
     return shares
 
 
-def check_outcomes(outcomes: Sequence[Outcome]) -> None:
+def check_outcomes(outcomes: Sequence[ProcessOutcome]) -> None:
     """Write the notes of all lakes to standard error.
 
     Raises:

@@ -43,7 +43,7 @@ class Failure(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProcessOutcome:
     """What the process of one lake has left.
 
     | Field   | Description |
@@ -64,7 +64,9 @@ Work = Callable[[str, Path], None]
 """Answers for the lake of a name, in a process of its own, and writes the answer to files in the folder."""
 
 
-def for_each(names: Sequence[str], work: Work, folder: Path, advance: Callable[[int, int], None]) -> list[Outcome]:
+def for_each(
+    names: Sequence[str], work: Work, folder: Path, advance: Callable[[int, int], None]
+) -> list[ProcessOutcome]:
     """Run `work` for each lake; return the outcomes in the order of `names`.
 
     Args:
@@ -143,13 +145,13 @@ def _output_to(file: Path) -> Iterator[None]:
         yield
 
 
-def _outcome(name: str, folder: Path, exit_code: int) -> Outcome:
+def _outcome(name: str, folder: Path, exit_code: int) -> ProcessOutcome:
     notes_file, failure_file = folder / "notes", folder / "failure"
     notes = notes_file.read_text(encoding="utf-8").splitlines() if notes_file.exists() else []
     if exit_code or not failure_file.exists():
-        return Outcome(name, folder, _death(exit_code, notes), notes)
+        return ProcessOutcome(name, folder, _death(exit_code, notes), notes)
     stored = json.loads(failure_file.read_text(encoding="utf-8"))
-    return Outcome(name, folder, Failure(*stored) if stored else None, notes)
+    return ProcessOutcome(name, folder, Failure(*stored) if stored else None, notes)
 
 
 def _death(exit_code: int, notes: list[str]) -> Failure:

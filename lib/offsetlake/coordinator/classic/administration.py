@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from offsetlake.coordinator.classic.group import ClassicGroup, GroupState
+from offsetlake.coordinator.classic.group import ClassicGroup, ClassicState
 from offsetlake.kafka.error_codes import ILLEGAL_GENERATION, NONE, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
 
 
@@ -30,14 +30,14 @@ class Description:
 
 def describe(group: ClassicGroup) -> Description:
     """Return what DescribeGroups returns about a group."""
-    protocol = (group.protocol or "") if group.state is GroupState.STABLE else ""
+    protocol = (group.protocol or "") if group.state is ClassicState.STABLE else ""
     members = tuple(
         DescribedMember(
             member.member_id,
             member.instance_id,
             member.client_id,
             member.client_host,
-            member.protocols.get(protocol, b"") if group.state is GroupState.STABLE else b"",
+            member.protocols.get(protocol, b"") if group.state is ClassicState.STABLE else b"",
             member.assignment,
         )
         for member in group.members.values()
@@ -63,6 +63,6 @@ def commit_error(
             return ILLEGAL_GENERATION
     elif not transactional:
         return UNKNOWN_MEMBER_ID
-    if not transactional and group.state is GroupState.COMPLETING_REBALANCE:
+    if not transactional and group.state is ClassicState.COMPLETING_REBALANCE:
         return REBALANCE_IN_PROGRESS
     return NONE

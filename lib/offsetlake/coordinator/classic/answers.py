@@ -6,33 +6,33 @@ REBALANCE_IN_PROGRESS, so that the client joins again, and the second with UNKNO
 """
 
 from offsetlake.coordinator.classic.group import ClassicGroup
-from offsetlake.coordinator.classic.member import EMPTY_ASSIGNMENT, Member
+from offsetlake.coordinator.classic.member import EMPTY_ASSIGNMENT, ClassicMember
 from offsetlake.coordinator.classic.requests import NO_MEMBER_ID, JoinedMember, JoinReply, SyncReply
 from offsetlake.coordinator.rewind import NOT_WRITTEN, RewindReply
 from offsetlake.coordinator.steps import Step, TimerKind, Token
 from offsetlake.kafka.error_codes import NONE, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
 
 
-def await_join(step: Step, group: ClassicGroup, member: Member, token: Token) -> None:
+def await_join(step: Step, group: ClassicGroup, member: ClassicMember, token: Token) -> None:
     """Store a JoinGroup request, which is answered when the join phase ends."""
     answer_join(step, group, member, JoinReply(REBALANCE_IN_PROGRESS, member.member_id))
     group.set_join_token(member, token)
 
 
-def await_sync(step: Step, member: Member, token: Token) -> None:
+def await_sync(step: Step, member: ClassicMember, token: Token) -> None:
     """Store a SyncGroup request, which is answered when the leader has sent the assignment."""
     answer_sync(step, member, SyncReply(REBALANCE_IN_PROGRESS))
     member.sync_token = token
 
 
-def answer_join(step: Step, group: ClassicGroup, member: Member, reply: JoinReply) -> None:
+def answer_join(step: Step, group: ClassicGroup, member: ClassicMember, reply: JoinReply) -> None:
     """Answer the JoinGroup request of a member, if one waits."""
     if member.join_token is not None:
         step.reply(member.join_token, reply)
         group.set_join_token(member, None)
 
 
-def answer_sync(step: Step, member: Member, reply: SyncReply) -> bool:
+def answer_sync(step: Step, member: ClassicMember, reply: SyncReply) -> bool:
     """Answer the SyncGroup request of a member, and return whether one was waiting."""
     if member.sync_token is None:
         return False
@@ -88,12 +88,12 @@ def reset_assignments(step: Step, group: ClassicGroup, error: int) -> None:
             restart_session(step, group, member)
 
 
-def synced(group: ClassicGroup, member: Member) -> SyncReply:
+def synced(group: ClassicGroup, member: ClassicMember) -> SyncReply:
     """Return the reply with the assignment of a member."""
     return SyncReply(NONE, group.protocol_type, group.protocol, member.assignment)
 
 
-def restart_session(step: Step, group: ClassicGroup, member: Member) -> None:
+def restart_session(step: Step, group: ClassicGroup, member: ClassicMember) -> None:
     """Set the session timer of a member from now on."""
     step.set_timer(TimerKind.SESSION, group.group_id, member.session_timeout_ms, member.member_id)
 

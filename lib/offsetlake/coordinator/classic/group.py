@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from offsetlake.coordinator.classic.member import Member, first_of_each
+from offsetlake.coordinator.classic.member import ClassicMember, first_of_each
 from offsetlake.coordinator.classic.protocols import ProtocolCounts, select_protocol, subscribed_topics
 from offsetlake.coordinator.hash_order import hash_code, hash_order
 from offsetlake.coordinator.rewind import Rewind
@@ -20,7 +20,7 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 _PENDING_OVERHEAD_BYTES = 100  # as measured with tracemalloc
 
 
-class GroupState(Enum):
+class ClassicState(Enum):
     """The states of a classic group, with the names that brokers report."""
 
     EMPTY = "Empty"
@@ -62,13 +62,13 @@ class ClassicGroup:
 
     group_id: str
     exists: bool = False
-    state: GroupState = GroupState.EMPTY
+    state: ClassicState = ClassicState.EMPTY
     state_timestamp_ms: int | None = None
     protocol_type: str | None = None
     protocol: str | None = None
     generation: int = 0
     leader_id: str | None = None
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, ClassicMember] = field(default_factory=dict)
     static_ids: dict[str, str] = field(default_factory=dict)
     pending_joins: set[str] = field(default_factory=set)
     pending_syncs: set[str] = field(default_factory=set)
@@ -83,7 +83,7 @@ class ClassicGroup:
 
     def is_empty(self) -> bool:
         """Return whether the group is Empty, so that it can be deleted and its offsets can be set by anyone."""
-        return self.state is GroupState.EMPTY
+        return self.state is ClassicState.EMPTY
 
     def is_simple(self) -> bool:
         """Return whether the group has only commits: neither a protocol type nor members nor pending ones."""
@@ -123,7 +123,7 @@ class ClassicGroup:
 
     def supports(self, protocol_type: str, protocols: tuple[tuple[str, bytes], ...]) -> bool:
         """Return whether a member with these protocols can join."""
-        if self.state is GroupState.EMPTY:
+        if self.state is ClassicState.EMPTY:
             return bool(protocol_type and protocols)
         names = (name for name, _ in protocols)
         return self.protocol_type == protocol_type and self._protocol_counts.supports_any(names, len(self.members))
@@ -132,7 +132,7 @@ class ClassicGroup:
         """Return the protocol that a next generation of the present members has."""
         return select_protocol(self.members.values(), self._protocol_counts)
 
-    def transition_to(self, state: GroupState, now_ms: int) -> None:
+    def transition_to(self, state: ClassicState, now_ms: int) -> None:
         """Enter a state."""
         self.state = state
         self.state_timestamp_ms = now_ms
@@ -142,7 +142,7 @@ class ClassicGroup:
         self.generation += 1
         self.protocol = self.selected_protocol() if self.members else None
         self.compute_subscribed_topics()
-        self.transition_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms)
+        self.transition_to(ClassicState.COMPLETING_REBALANCE if self.members else ClassicState.EMPTY, now_ms)
 
     def compute_subscribed_topics(self) -> None:
         """Determine `subscribed_topics` from the metadata of the members."""
@@ -162,7 +162,7 @@ class ClassicGroup:
             self.pending_joins.remove(member_id)
             self.size_bytes -= pending_size_bytes(member_id)
 
-    def add(self, member: Member, protocol_type: str) -> None:
+    def add(self, member: ClassicMember, protocol_type: str) -> None:
         """Add a member, which is the leader if it is the first."""
         if not self.members:
             self.protocol_type = protocol_type
@@ -191,7 +191,7 @@ class ClassicGroup:
 
     def update(
         self,
-        member: Member,
+        member: ClassicMember,
         protocols: tuple[tuple[str, bytes], ...],
         session_timeout_ms: int,
         rebalance_timeout_ms: int,
@@ -204,7 +204,7 @@ class ClassicGroup:
         self.size_bytes += member.size_bytes()
         member.session_timeout_ms, member.rebalance_timeout_ms = session_timeout_ms, rebalance_timeout_ms
 
-    def rename(self, member: Member, member_id: str) -> None:
+    def rename(self, member: ClassicMember, member_id: str) -> None:
         """Replace the ID of a static member."""
         old_id = member.member_id
         del self.members[old_id]
@@ -216,12 +216,12 @@ class ClassicGroup:
         member.member_id = member_id
         self.size_bytes += member.size_bytes()
 
-    def assign(self, member: Member, assignment: bytes) -> None:
+    def assign(self, member: ClassicMember, assignment: bytes) -> None:
         """Set the assignment of a member."""
         self.size_bytes += len(assignment) - len(member.assignment)
         member.assignment = assignment
 
-    def set_join_token(self, member: Member, token: Token | None) -> None:
+    def set_join_token(self, member: ClassicMember, token: Token | None) -> None:
         """Set or clear the JoinGroup request that a member waits in."""
         self.joins_waiting += (token is not None) - (member.join_token is not None)
         member.join_token = token

@@ -1,7 +1,7 @@
 """Members leave a group: by LeaveGroup, or because their session expired."""
 
 from offsetlake.coordinator.classic.answers import remove_member
-from offsetlake.coordinator.classic.group import ClassicGroup, GroupState
+from offsetlake.coordinator.classic.group import ClassicGroup, ClassicState
 from offsetlake.coordinator.classic.rebalance.join_phase import complete_join, prepare_rebalance, rebalance
 from offsetlake.coordinator.classic.requests import (
     NO_MEMBER_ID,
@@ -34,14 +34,14 @@ def session_timer_due(step: Step, group: ClassicGroup, member_id: str) -> None:
     member = group.members.get(member_id)
     if member is not None and member.is_expired_by_session():
         remove_member(step, group, member_id)
-        if group.state is not GroupState.PREPARING_REBALANCE:
+        if group.state is not ClassicState.PREPARING_REBALANCE:
             prepare_rebalance(step, group, f"the session of member {member_id} expired")
             return
     elif member_id in group.pending_joins:
         remove_member(step, group, member_id)
     else:
         return
-    if group.state is GroupState.PREPARING_REBALANCE and not group.is_awaiting_joins():
+    if group.state is ClassicState.PREPARING_REBALANCE and not group.is_awaiting_joins():
         complete_join(step, group)
 
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from offsetlake.coordinator.classic.answers import restart_session
-from offsetlake.coordinator.classic.group import ClassicGroup, GroupState
-from offsetlake.coordinator.classic.member import Member
+from offsetlake.coordinator.classic.group import ClassicGroup, ClassicState
+from offsetlake.coordinator.classic.member import ClassicMember
 from offsetlake.coordinator.classic.rebalance.join_phase import prepare_rebalance
 from offsetlake.coordinator.classic.records import NO_TIMESTAMP
 from offsetlake.coordinator.steps import Step
@@ -40,7 +40,7 @@ def from_value(step: Step, group_id: str, value: Mapping[str, Any]) -> ClassicGr
     for member in {member["memberId"]: member for member in value["members"]}.values():
         group.add(_member(member, value["protocol"] or ""), value["protocolType"])
     if group.members:
-        group.state = GroupState.STABLE
+        group.state = ClassicState.STABLE
     group.compute_subscribed_topics()
     for loaded in group.members.values():
         restart_session(step, group, loaded)
@@ -49,11 +49,11 @@ def from_value(step: Step, group_id: str, value: Mapping[str, Any]) -> ClassicGr
     return group
 
 
-def _member(value: Mapping[str, Any], protocol: str) -> Member:
+def _member(value: Mapping[str, Any], protocol: str) -> ClassicMember:
     rebalance_timeout_ms = value.get("rebalanceTimeout", _NO_TIMEOUT)
     session_timeout_ms = value["sessionTimeout"]
     subscription = _blob(value, "subscription", encode_subscription)
-    return Member(
+    return ClassicMember(
         value["memberId"],
         value.get("groupInstanceId"),
         value["clientId"],

@@ -13,7 +13,7 @@ _PROTOCOL_OVERHEAD_BYTES = 150
 
 
 @dataclass(slots=True)
-class Member:
+class ClassicMember:
     """A member and its requests that wait for a reply.
 
     Attributes:

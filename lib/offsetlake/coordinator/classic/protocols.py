@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from offsetlake.coordinator.classic.member import Member
+from offsetlake.coordinator.classic.member import ClassicMember
 from offsetlake.coordinator.hash_order import hash_code, hash_order
 from offsetlake.kafka.records.consumer_protocol import decode_subscription
 
@@ -37,7 +37,7 @@ class ProtocolCounts:
         return {name for name, count in self._members_by_protocol.items() if count == members}
 
 
-def select_protocol(members: Collection[Member], counts: ProtocolCounts) -> str:
+def select_protocol(members: Collection[ClassicMember], counts: ProtocolCounts) -> str:
     """Return the protocol with the most votes; each member votes for the first one that all members support.
 
     Of several with the same number of votes, a broker selects the first in the order of a Java HashMap; so does this.

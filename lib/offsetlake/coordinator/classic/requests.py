@@ -80,7 +80,7 @@ class SyncReply:
     assignment: bytes = b""
 
 
-class HeartbeatRequest(NamedTuple):
+class ClassicHeartbeatRequest(NamedTuple):
     """A Heartbeat request."""
 
     member_id: str
@@ -88,7 +88,7 @@ class HeartbeatRequest(NamedTuple):
     generation: int
 
 
-class HeartbeatReply(NamedTuple):
+class ClassicHeartbeatReply(NamedTuple):
     """A Heartbeat response."""
 
     error: int

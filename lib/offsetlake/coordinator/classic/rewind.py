@@ -7,7 +7,7 @@ restarts in between, the members that have revoked partitions join again by them
 """
 
 from offsetlake.coordinator import rewind as rewinds
-from offsetlake.coordinator.classic.group import ClassicGroup, GroupState
+from offsetlake.coordinator.classic.group import ClassicGroup, ClassicState
 from offsetlake.coordinator.classic.rebalance.join_phase import prepare_rebalance
 from offsetlake.coordinator.rewind import Rewind
 from offsetlake.coordinator.steps import Step
@@ -22,13 +22,13 @@ def start(step: Step, group: ClassicGroup, rewind: Rewind) -> None:
         rewinds.complete(step, rewind)
         return
     group.rewind = rewind
-    if group.state is not GroupState.PREPARING_REBALANCE:
+    if group.state is not ClassicState.PREPARING_REBALANCE:
         prepare_rebalance(step, group, "offsets of the group are set")
 
 
 def cancelled(step: Step, group: ClassicGroup) -> None:
     """Assign the partitions again in a Stable group whose generation began without them."""
-    if group.state is GroupState.STABLE:
+    if group.state is ClassicState.STABLE:
         prepare_rebalance(step, group, "the offsets of the group are not set")
 
 
@@ -41,5 +41,5 @@ def limit_ms(group: ClassicGroup) -> int:
 
 def after_sync(step: Step, group: ClassicGroup) -> None:
     """Start the generation with the partitions when all members have the assignments without them."""
-    if group.rewind is not None and group.state is GroupState.STABLE and not group.pending_syncs:
+    if group.rewind is not None and group.state is ClassicState.STABLE and not group.pending_syncs:
         prepare_rebalance(step, group, "members have revoked the partitions whose offsets are set")

@@ -4,7 +4,7 @@ from typing import Any
 
 from offsetlake.coordinator.consumer.assignment import target
 from offsetlake.coordinator.consumer.group import ConsumerGroup
-from offsetlake.coordinator.consumer.member import Member
+from offsetlake.coordinator.consumer.member import ConsumerMember
 from offsetlake.coordinator.modern.assignment import NO_TARGET
 from offsetlake.coordinator.modern.describe import NameOf, named
 from offsetlake.coordinator.settings import CoordinatorSettings
@@ -22,7 +22,7 @@ def describe(group: ConsumerGroup, name_of: NameOf, settings: CoordinatorSetting
     }
 
 
-def _described_member(group: ConsumerGroup, member: Member, name_of: NameOf) -> dict[str, Any]:
+def _described_member(group: ConsumerGroup, member: ConsumerMember, name_of: NameOf) -> dict[str, Any]:
     return {
         "member_id": member.member_id,
         "instance_id": member.instance_id,

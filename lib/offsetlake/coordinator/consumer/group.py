@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from offsetlake.coordinator.consumer import owners
-from offsetlake.coordinator.consumer.member import NO_CURRENT, NO_METADATA, Member, MemberState
+from offsetlake.coordinator.consumer.member import NO_CURRENT, NO_METADATA, ConsumerMember, MemberState
 from offsetlake.coordinator.consumer.record_types import RECORDS
 from offsetlake.coordinator.modern.assignment import NO_TARGET, Target
 from offsetlake.coordinator.modern.group import ModernGroup, set_or_remove
@@ -19,7 +19,7 @@ T = TypeVar("T")
 NO_EPOCH = -1
 
 
-class ConsumerGroup(ModernGroup[Member]):
+class ConsumerGroup(ModernGroup[ConsumerMember]):
     """One group of the consumer protocol (KIP-848).
 
     Attributes:
@@ -65,8 +65,8 @@ class ConsumerGroup(ModernGroup[Member]):
         for topics in self.state.regexes.values():
             self.subscriptions.match((), topics)
 
-    def _member(self, member_id: str, found: GroupMember) -> Member:
-        return Member(member_id, found.metadata or NO_METADATA, found.current or NO_CURRENT)
+    def _member(self, member_id: str, found: GroupMember) -> ConsumerMember:
+        return ConsumerMember(member_id, found.metadata or NO_METADATA, found.current or NO_CURRENT)
 
     def state_name(self) -> str:
         """Return the name of the state as `GroupState.state_name` does, without looking at all members."""
@@ -78,7 +78,7 @@ class ConsumerGroup(ModernGroup[Member]):
         stable = self.stable_members.get(state.assignment_epoch, 0) == len(state.members)
         return "Stable" if stable else "Reconciling"
 
-    def has_nothing_to_do(self, member: Member, now_ms: int) -> bool:
+    def has_nothing_to_do(self, member: ConsumerMember, now_ms: int) -> bool:
         """Return whether a heartbeat with unchanged metadata changes neither the member nor the group."""
         state = self.state
         return (
@@ -88,7 +88,7 @@ class ConsumerGroup(ModernGroup[Member]):
             and member.is_reconciled_to(state.assignment_epoch)
         )
 
-    def static_member(self, instance_id: str) -> Member | None:
+    def static_member(self, instance_id: str) -> ConsumerMember | None:
         """Return the member with an instance ID, None if there is none."""
         member_id = self.static_members.get(instance_id)
         return None if member_id is None else self.member(member_id)
@@ -97,7 +97,7 @@ class ConsumerGroup(ModernGroup[Member]):
         """Return the epoch of the owner of a partition, -1 if it is free."""
         return self.partition_epochs.get(topic_id, {}).get(partition, NO_EPOCH)
 
-    def target(self, member: Member) -> Target:
+    def target(self, member: ConsumerMember) -> Target:
         """Return the target assignment of a member; for a static member, that of its instance ID."""
         owner = member.member_id if member.instance_id is None else self.static_members.get(member.instance_id, "")
         return self.targets.get(owner, NO_TARGET)
@@ -130,7 +130,7 @@ class ConsumerGroup(ModernGroup[Member]):
         else:
             super()._index(record_type, name, before)
 
-    def _replace_member(self, old: Member | None, new: Member | None) -> None:
+    def _replace_member(self, old: ConsumerMember | None, new: ConsumerMember | None) -> None:
         super()._replace_member(old, new)
         if old is not None and new is None:
             del self.topics_of[old.member_id]
@@ -151,11 +151,11 @@ class ConsumerGroup(ModernGroup[Member]):
             self._count_stable(old, -1)
             self._count_stable(new, 1)
 
-    def _count_stable(self, member: Member | None, change: int) -> None:
+    def _count_stable(self, member: ConsumerMember | None, change: int) -> None:
         if member is not None and member.state is MemberState.STABLE:
             _count(self.stable_members, member.epoch, change)
 
-    def _count_classic(self, member: Member | None, change: int) -> None:
+    def _count_classic(self, member: ConsumerMember | None, change: int) -> None:
         if member is not None and member.classic is not None:
             self.classic_members += change
             for protocol in member.classic["supportedProtocols"]:

@@ -4,10 +4,10 @@ from sys import intern
 
 from offsetlake.coordinator.consumer import leaving, timers
 from offsetlake.coordinator.consumer.group import ConsumerGroup
-from offsetlake.coordinator.consumer.member import Member
+from offsetlake.coordinator.consumer.member import ConsumerMember
 from offsetlake.coordinator.consumer.member_update import MemberUpdate
 from offsetlake.coordinator.consumer.regexes import RegexChange
-from offsetlake.coordinator.consumer.requests import STATIC_LEAVE_EPOCH, HeartbeatRequest, check
+from offsetlake.coordinator.consumer.requests import STATIC_LEAVE_EPOCH, ConsumerHeartbeatRequest, check
 from offsetlake.coordinator.modern.assignment import is_subset
 from offsetlake.coordinator.modern.member import Value
 from offsetlake.coordinator.modern.requests import JOIN_EPOCH, HeartbeatResponse, RequestError
@@ -15,7 +15,7 @@ from offsetlake.coordinator.steps import Step, Token
 from offsetlake.kafka import error_codes
 
 
-def heartbeat(step: Step, group: ConsumerGroup, request: HeartbeatRequest, token: Token) -> None:
+def heartbeat(step: Step, group: ConsumerGroup, request: ConsumerHeartbeatRequest, token: Token) -> None:
     """Handle a heartbeat, which may also be that of a member that joins or leaves.
 
     The reply is a HeartbeatResponse. If `group.exists` is still false afterwards, the group is not needed.
@@ -27,7 +27,7 @@ def heartbeat(step: Step, group: ConsumerGroup, request: HeartbeatRequest, token
     step.replies.append((token, response))
 
 
-def respond(step: Step, group: ConsumerGroup, request: HeartbeatRequest) -> HeartbeatResponse:
+def respond(step: Step, group: ConsumerGroup, request: ConsumerHeartbeatRequest) -> HeartbeatResponse:
     """Handle a heartbeat and return the response.
 
     Raises:
@@ -54,8 +54,13 @@ def respond(step: Step, group: ConsumerGroup, request: HeartbeatRequest) -> Hear
 
 
 def _changed(
-    step: Step, group: ConsumerGroup, request: HeartbeatRequest, update: MemberUpdate, old: Member, new: Member
-) -> Member:
+    step: Step,
+    group: ConsumerGroup,
+    request: ConsumerHeartbeatRequest,
+    update: MemberUpdate,
+    old: ConsumerMember,
+    new: ConsumerMember,
+) -> ConsumerMember:
     """Return a member that may change in this heartbeat, with its next current assignment, and write the records."""
     names_changed, regex_change = update.subscribe(old, new, request.may_describe)
     bump = group.state.epoch == 0 or names_changed or regex_change is RegexChange.CHANGED_AND_EVALUATED
@@ -67,7 +72,9 @@ def _changed(
     return new
 
 
-def _member(step: Step, group: ConsumerGroup, request: HeartbeatRequest, update: MemberUpdate) -> Member:
+def _member(
+    step: Step, group: ConsumerGroup, request: ConsumerHeartbeatRequest, update: MemberUpdate
+) -> ConsumerMember:
     """Return the member that sent the request, as it is or as it joins."""
     if not group.exists and request.member_epoch != JOIN_EPOCH:
         raise RequestError(error_codes.GROUP_ID_NOT_FOUND, f"Consumer group {group.group_id} not found.")
@@ -79,7 +86,7 @@ def _member(step: Step, group: ConsumerGroup, request: HeartbeatRequest, update:
         return member
     existing = None if request.instance_id is None else group.static_member(request.instance_id)
     if existing is None:
-        return group.member(member_id) or Member(member_id)
+        return group.member(member_id) or ConsumerMember(member_id)
     if not existing.uses_classic_protocol and existing.epoch != STATIC_LEAVE_EPOCH:
         message = (
             f"Static member {member_id} with instance id {request.instance_id} cannot join the group because the "
@@ -89,7 +96,7 @@ def _member(step: Step, group: ConsumerGroup, request: HeartbeatRequest, update:
     return update.replace_static_member(existing, member_id)
 
 
-def _updated(metadata: Value, request: HeartbeatRequest) -> Value:
+def _updated(metadata: Value, request: ConsumerHeartbeatRequest) -> Value:
     """Return the metadata with what the request has; the same object if nothing changed.
 
     Texts that many members share are in memory once.
@@ -114,11 +121,11 @@ def _updated(metadata: Value, request: HeartbeatRequest) -> Value:
     return metadata if changes.items() <= metadata.items() else {**metadata, **changes}
 
 
-def _assignment_changed(old: Member, new: Member) -> bool:
+def _assignment_changed(old: ConsumerMember, new: ConsumerMember) -> bool:
     return old.current is not new.current and old.assigned != new.assigned
 
 
-def _check_epoch(member: Member, request: HeartbeatRequest) -> None:
+def _check_epoch(member: ConsumerMember, request: ConsumerHeartbeatRequest) -> None:
     received, known = request.member_epoch, member.epoch
     if received == known:
         return

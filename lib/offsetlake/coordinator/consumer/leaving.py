@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from offsetlake.coordinator.consumer import records, timers
 from offsetlake.coordinator.consumer.group import ConsumerGroup
-from offsetlake.coordinator.consumer.member import Member
-from offsetlake.coordinator.consumer.requests import STATIC_LEAVE_EPOCH, HeartbeatRequest
+from offsetlake.coordinator.consumer.member import ConsumerMember
+from offsetlake.coordinator.consumer.requests import STATIC_LEAVE_EPOCH, ConsumerHeartbeatRequest
 from offsetlake.coordinator.migration import downgrade
 from offsetlake.coordinator.modern.assignment import NOTHING_ASSIGNED
 from offsetlake.coordinator.modern.requests import HeartbeatResponse, RequestError
@@ -13,7 +13,7 @@ from offsetlake.coordinator.steps import Record, Step
 from offsetlake.kafka import error_codes
 
 
-def leave(step: Step, group: ConsumerGroup, request: HeartbeatRequest) -> HeartbeatResponse:
+def leave(step: Step, group: ConsumerGroup, request: ConsumerHeartbeatRequest) -> HeartbeatResponse:
     """Remove a member; a static member that leaves with the epoch -2 keeps its assignment until it expires.
 
     Raises:
@@ -45,7 +45,7 @@ def remove_each(
     Returns:
         The error of each member, None if it was removed.
     """
-    removed: dict[str, Member] = {}
+    removed: dict[str, ConsumerMember] = {}
     errors: list[RequestError | None] = []
     for member_id, instance_id in members:
         known_id = member_id if instance_id is None else member_id or group.static_members.get(instance_id, "")
@@ -60,7 +60,7 @@ def remove_each(
     return errors
 
 
-def remove(step: Step, group: ConsumerGroup, members: Sequence[Member]) -> None:
+def remove(step: Step, group: ConsumerGroup, members: Sequence[ConsumerMember]) -> None:
     """Remove members and increase the group epoch, or make the group a classic one if that is the protocol of the rest.
 
     Every removal of members ends here.
@@ -91,7 +91,7 @@ def unknown_member(group: ConsumerGroup, member_id: str) -> RequestError:
     return RequestError(error_codes.UNKNOWN_MEMBER_ID, message)
 
 
-def identified(group: ConsumerGroup, member_id: str, instance_id: str | None) -> Member:
+def identified(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
     """Return the member with a member ID, and with an instance ID if that is given.
 
     Raises:

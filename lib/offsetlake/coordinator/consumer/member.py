@@ -43,7 +43,7 @@ _DEFAULT_CLASSIC: Value = {"sessionTimeoutMs": 0, "supportedProtocols": []}
 _STATES = {int(state): state for state in MemberState}
 
 
-class Member(ModernMember):
+class ConsumerMember(ModernMember):
     """A member: the values of its ConsumerGroupMemberMetadata and ConsumerGroupCurrentMemberAssignment."""
 
     __slots__ = ()
@@ -118,13 +118,13 @@ class Member(ModernMember):
 
     def moved_to(
         self, epoch: int, state: MemberState, assigned: Assignment, pending_revocation: Assignment
-    ) -> "Member":
+    ) -> "ConsumerMember":
         """Return the member with another current assignment; its epoch becomes the previous one."""
         return self.with_current(epoch, self.epoch, state, assigned, pending_revocation)
 
     def with_current(
         self, epoch: int, previous_epoch: int, state: MemberState, assigned: Assignment, pending_revocation: Assignment
-    ) -> "Member":
+    ) -> "ConsumerMember":
         """Return the member with another current assignment."""
         current = {
             "memberEpoch": epoch,
@@ -135,7 +135,7 @@ class Member(ModernMember):
         }
         return self._replace(current=current)
 
-    def same_current(self, other: "Member") -> bool:
+    def same_current(self, other: "ConsumerMember") -> bool:
         """Return whether both have the same current assignment, in whatever order the partitions are."""
         return (
             (self.epoch, self.previous_epoch, self.state) == (other.epoch, other.previous_epoch, other.state)

@@ -6,7 +6,7 @@ from offsetlake.coordinator.consumer import records, regexes, rewind, timers
 from offsetlake.coordinator.consumer.assignment import target
 from offsetlake.coordinator.consumer.assignment.reconciliation import Reconciliation
 from offsetlake.coordinator.consumer.group import ConsumerGroup
-from offsetlake.coordinator.consumer.member import Member, MemberState
+from offsetlake.coordinator.consumer.member import ConsumerMember, MemberState
 from offsetlake.coordinator.consumer.regexes import RegexChange
 from offsetlake.coordinator.modern.assignment import Assignment, Target, to_assignment
 from offsetlake.coordinator.modern.requests import RequestError
@@ -28,7 +28,7 @@ class MemberUpdate:
             message = f"The consumer group has reached its maximum capacity of {max_size} members."
             raise RequestError(error_codes.GROUP_MAX_SIZE_REACHED, message)
 
-    def replace_static_member(self, existing: Member, member_id: str) -> Member:
+    def replace_static_member(self, existing: ConsumerMember, member_id: str) -> ConsumerMember:
         """Return the member that takes the place, subscription and assignment of one with the same instance ID."""
         group_id = self._group.group_id
         assigned, pending = existing.assigned, existing.pending_revocation
@@ -41,7 +41,9 @@ class MemberUpdate:
         ]
         return member
 
-    def subscribe(self, old: Member, new: Member, may_describe: Callable[[str], bool]) -> tuple[bool, RegexChange]:
+    def subscribe(
+        self, old: ConsumerMember, new: ConsumerMember, may_describe: Callable[[str], bool]
+    ) -> tuple[bool, RegexChange]:
         """Return whether the topic names changed, and what happened to the regular expression.
 
         Raises:
@@ -53,7 +55,7 @@ class MemberUpdate:
         change = regexes.update(self._step, self._group, old, new, may_describe, self.records)
         return is_changed and set(new.topics) != set(old.topics), change
 
-    def bump_epoch(self, old: Member, new: Member, *, bump: bool) -> tuple[int, bool]:
+    def bump_epoch(self, old: ConsumerMember, new: ConsumerMember, *, bump: bool) -> tuple[int, bool]:
         """Return the group epoch, and whether all members are subscribed to the same topics.
 
         The epoch increases if that is required, and if the subscribed topics have changed since the last comparison.
@@ -75,7 +77,7 @@ class MemberUpdate:
             self.records.append(records.no_partition_metadata(group.group_id))
         return epoch, after.is_homogeneous(len(state.members) + self._is_additional(new))
 
-    def assign(self, old: Member, new: Member, epoch: int, *, homogeneous: bool) -> tuple[int, Target]:
+    def assign(self, old: ConsumerMember, new: ConsumerMember, epoch: int, *, homogeneous: bool) -> tuple[int, Target]:
         """Return the epoch of the target assignment and that of the member, computed if the group epoch is greater."""
         group = self._group
         epoch = rewind.target_epoch(group, epoch)
@@ -86,8 +88,8 @@ class MemberUpdate:
         return epoch, assignment
 
     def reconcile(
-        self, member: Member, epoch: int, assignment: Target, owned: Assignment | None, *, changed: bool
-    ) -> Member:
+        self, member: ConsumerMember, epoch: int, assignment: Target, owned: Assignment | None, *, changed: bool
+    ) -> ConsumerMember:
         """Return the member with its next current assignment; `changed` is whether its subscription has changed."""
         if not changed and member.is_reconciled_to(epoch):
             return member
@@ -106,7 +108,7 @@ class MemberUpdate:
             timers.cancel_revocation_timer(step, group, new)
         return new
 
-    def _is_homogeneous_with(self, old: Member, new: Member) -> bool:
+    def _is_homogeneous_with(self, old: ConsumerMember, new: ConsumerMember) -> bool:
         """Return whether all members are subscribed to the same topics when the member is among them.
 
         A broker does not consider a member that joins without topic names after another one has left. It then assigns
@@ -119,7 +121,7 @@ class MemberUpdate:
         after.replace(old, new)
         return after.is_homogeneous(len(group.state.members) + self._is_additional(new))
 
-    def _is_additional(self, member: Member) -> bool:
+    def _is_additional(self, member: ConsumerMember) -> bool:
         """Return whether the member is new and does not replace another one."""
         return (
             member.member_id not in self._group.state.members and member.instance_id not in self._group.static_members

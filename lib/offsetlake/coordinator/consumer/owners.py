@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from offsetlake.coordinator.consumer.member import Member
+from offsetlake.coordinator.consumer.member import ConsumerMember
 from offsetlake.coordinator.modern.assignment import Target
 
 
-def replace_current(epochs: dict[str, dict[int, int]], old: Member | None, new: Member | None) -> None:
+def replace_current(epochs: dict[str, dict[int, int]], old: ConsumerMember | None, new: ConsumerMember | None) -> None:
     """Replace the current assignment of a member in the epochs of the owners; None is a member that does not exist."""
     if old is not None:
         _remove_current(epochs, old)
@@ -14,7 +14,7 @@ def replace_current(epochs: dict[str, dict[int, int]], old: Member | None, new: 
         _add_current(epochs, new)
 
 
-def _remove_current(epochs: dict[str, dict[int, int]], member: Member) -> None:
+def _remove_current(epochs: dict[str, dict[int, int]], member: ConsumerMember) -> None:
     epoch = member.epoch
     for topic_id, partitions in _owned(member):
         of_topic = epochs.get(topic_id, {})
@@ -25,7 +25,7 @@ def _remove_current(epochs: dict[str, dict[int, int]], member: Member) -> None:
             epochs.pop(topic_id, None)
 
 
-def _add_current(epochs: dict[str, dict[int, int]], member: Member) -> None:
+def _add_current(epochs: dict[str, dict[int, int]], member: ConsumerMember) -> None:
     epoch = member.epoch
     for topic_id, partitions in _owned(member):
         of_topic = epochs.get(topic_id)
@@ -51,7 +51,7 @@ def replace_target(owners: dict[str, dict[int, str]], member_id: str, old: Targe
         owners.setdefault(topic_id, {}).update(dict.fromkeys(added, member_id))
 
 
-def _owned(member: Member) -> Iterator[tuple[str, list[int]]]:
+def _owned(member: ConsumerMember) -> Iterator[tuple[str, list[int]]]:
     for name in ("assignedPartitions", "partitionsPendingRevocation"):
         for topic in member.current.get(name, ()):
             if topic["partitions"]:

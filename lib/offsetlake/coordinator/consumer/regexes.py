@@ -12,7 +12,7 @@ import re2
 
 from offsetlake.coordinator.consumer import records
 from offsetlake.coordinator.consumer.group import ConsumerGroup
-from offsetlake.coordinator.consumer.member import Member
+from offsetlake.coordinator.consumer.member import ConsumerMember
 from offsetlake.coordinator.modern.requests import RequestError
 from offsetlake.coordinator.steps import Record, Step, TimerKind
 from offsetlake.kafka import error_codes
@@ -41,7 +41,7 @@ class TooManyMatches(Exception):
     """The expressions of a group and the topics that they match are more than one record batch can contain."""
 
 
-class Evaluation(NamedTuple):
+class RegexEvaluation(NamedTuple):
     """The expressions of a group that are about to be evaluated, and the topics that they may match."""
 
     group_id: str
@@ -60,7 +60,12 @@ class RegexChange(Enum):
 
 
 def update(
-    step: Step, group: ConsumerGroup, old: Member, new: Member, may_describe: Callable[[str], bool], out: list[Record]
+    step: Step,
+    group: ConsumerGroup,
+    old: ConsumerMember,
+    new: ConsumerMember,
+    may_describe: Callable[[str], bool],
+    out: list[Record],
 ) -> RegexChange:
     """Check the regular expression of a member, and plan an evaluation if one is due.
 
@@ -86,11 +91,11 @@ def update(
         after.replace(old, new)
         outdated = step.now_ms > refreshed_at_ms + step.settings.regex_refresh_interval_ms
         if (is_new or outdated or _is_incomplete(step, group, after.regex_members)) and after.regex_members:
-            _plan(step, group, Evaluation(group.group_id, frozenset(after.regex_members), may_describe))
+            _plan(step, group, RegexEvaluation(group.group_id, frozenset(after.regex_members), may_describe))
     return change
 
 
-def evaluate(evaluation: Evaluation, topics: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+def evaluate(evaluation: RegexEvaluation, topics: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
     """Yield each expression with the topics that it matches as a whole.
 
     This does not use the state of the group, so that it can run in a thread.
@@ -155,7 +160,7 @@ def _is_incomplete(step: Step, group: ConsumerGroup, regex_members: Mapping[str,
     return regex_members.keys() != group.state.regexes.keys() or version < step.topics.creation_version()
 
 
-def _plan(step: Step, group: ConsumerGroup, evaluation: Evaluation) -> None:
+def _plan(step: Step, group: ConsumerGroup, evaluation: RegexEvaluation) -> None:
     group.regexes_to_evaluate = evaluation
 
     def undo(_step: Step, _error: int) -> None:

@@ -16,7 +16,7 @@ def _everything(_topic: str) -> bool:
     return True
 
 
-class HeartbeatRequest(NamedTuple):
+class ConsumerHeartbeatRequest(NamedTuple):
     """ConsumerGroupHeartbeat. None, and -1 for the rebalance timeout, means: unchanged since the previous request.
 
     Attributes:
@@ -47,7 +47,7 @@ class HeartbeatRequest(NamedTuple):
         return self.rebalance_timeout_ms != -1 and subscription and self.owned is not None
 
 
-def check(request: HeartbeatRequest, settings: CoordinatorSettings) -> None:
+def check(request: ConsumerHeartbeatRequest, settings: CoordinatorSettings) -> None:
     """Raise RequestError if a broker refuses the request whatever the state of the group."""
     epoch = request.member_epoch
     if request.api_version >= _CLIENT_GENERATED_IDS or epoch > 0 or epoch == LEAVE_EPOCH:
@@ -67,7 +67,7 @@ def check(request: HeartbeatRequest, settings: CoordinatorSettings) -> None:
         raise RequestError(error_codes.UNSUPPORTED_ASSIGNOR, message)
 
 
-def _check_join(request: HeartbeatRequest) -> None:
+def _check_join(request: ConsumerHeartbeatRequest) -> None:
     if request.rebalance_timeout_ms == -1:
         raise RequestError(error_codes.INVALID_REQUEST, "RebalanceTimeoutMs must be provided in first request.")
     if request.owned is None or request.owned:

@@ -2,7 +2,7 @@
 
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.consumer.leaving import unknown_member
-from offsetlake.coordinator.consumer.member import Member
+from offsetlake.coordinator.consumer.member import ConsumerMember
 from offsetlake.coordinator.modern.requests import RequestError
 from offsetlake.kafka import error_codes
 
@@ -47,14 +47,14 @@ def check_fetch(group: ConsumerGroup, member_id: str | None, member_epoch: int) 
         _check_epoch(_known_member(group, member_id or ""), member_epoch)
 
 
-def _known_member(group: ConsumerGroup, member_id: str) -> Member:
+def _known_member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
     member = group.member(member_id)
     if member is None:
         raise unknown_member(group, member_id)
     return member
 
 
-def _check_epoch(member: Member, received: int) -> None:
+def _check_epoch(member: ConsumerMember, received: int) -> None:
     if received == member.epoch:
         return
     if member.uses_classic_protocol:

@@ -16,8 +16,8 @@ from offsetlake.coordinator.classic.rebalance.join import (
 )
 from offsetlake.coordinator.classic.requests import (
     NO_MEMBER_ID,
-    HeartbeatReply,
-    HeartbeatRequest,
+    ClassicHeartbeatReply,
+    ClassicHeartbeatRequest,
     JoinReply,
     JoinRequest,
     SyncReply,
@@ -25,7 +25,7 @@ from offsetlake.coordinator.classic.requests import (
 )
 from offsetlake.coordinator.consumer import leaving, rewind, timers
 from offsetlake.coordinator.consumer.group import NO_EPOCH, ConsumerGroup
-from offsetlake.coordinator.consumer.member import Member, MemberState
+from offsetlake.coordinator.consumer.member import ConsumerMember, MemberState
 from offsetlake.coordinator.consumer.member_update import MemberUpdate
 from offsetlake.coordinator.consumer.regexes import RegexChange
 from offsetlake.coordinator.migration import assignments, downgrade
@@ -72,19 +72,19 @@ def sync(step: Step, group: ConsumerGroup, request: SyncRequest, token: Token) -
     step.reply(token, SyncReply(error_codes.NONE, request.protocol_type, request.protocol, assignment))
 
 
-def heartbeat(step: Step, group: ConsumerGroup, request: HeartbeatRequest, token: Token) -> None:
+def heartbeat(step: Step, group: ConsumerGroup, request: ClassicHeartbeatRequest, token: Token) -> None:
     """Process a Heartbeat request; a member that must join again has its rebalance timeout to do so."""
     try:
         member = _identified(group, request.member_id, request.instance_id, request.generation)
     except RequestError as refused:
-        step.reply(token, HeartbeatReply(refused.error_code))
+        step.reply(token, ClassicHeartbeatReply(refused.error_code))
         return
     timers.restart_session(step, group, member)
     error = error_codes.NONE
     if _must_join(group, member):
         timers.await_join(step, group, member)
         error = error_codes.REBALANCE_IN_PROGRESS
-    step.reply(token, HeartbeatReply(error))
+    step.reply(token, ClassicHeartbeatReply(error))
 
 
 def _join(step: Step, group: ConsumerGroup, request: JoinRequest) -> JoinReply:
@@ -128,17 +128,17 @@ def _join(step: Step, group: ConsumerGroup, request: JoinRequest) -> JoinReply:
 
 
 def _member(
-    group: ConsumerGroup, request: JoinRequest, update: MemberUpdate, existing: Member | None, member_id: str
-) -> Member:
+    group: ConsumerGroup, request: JoinRequest, update: MemberUpdate, existing: ConsumerMember | None, member_id: str
+) -> ConsumerMember:
     """Return the member that sent the request, as it is or as it joins."""
     if request.instance_id is not None and request.member_id != NO_MEMBER_ID:
         return leaving.identified(group, member_id, request.instance_id)
     if existing is not None:
         return update.replace_static_member(existing, member_id)
-    return group.member(member_id) or Member(member_id)
+    return group.member(member_id) or ConsumerMember(member_id)
 
 
-def _is_settled(group: ConsumerGroup, replaced: Member, joining: Member) -> bool:
+def _is_settled(group: ConsumerGroup, replaced: ConsumerMember, joining: ConsumerMember) -> bool:
     """Return whether all members have their target assignments when one takes the place of another.
 
     A broker starts no rebalance also if they have not, and there may be partitions that no member then reads.
@@ -169,7 +169,7 @@ def _updated(
     return metadata if updated == metadata else updated
 
 
-def _identified(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> Member:
+def _identified(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> ConsumerMember:
     """Return the sender of a request.
 
     Raises:
@@ -183,19 +183,19 @@ def _identified(group: ConsumerGroup, member_id: str, instance_id: str | None, g
     return member
 
 
-def _is_behind(group: ConsumerGroup, member: Member) -> bool:
+def _is_behind(group: ConsumerGroup, member: ConsumerMember) -> bool:
     """Return whether there is a newer target assignment, or one is computed when the member joins."""
     return member.epoch < rewind.target_epoch(group, group.state.epoch)
 
 
-def _must_join(group: ConsumerGroup, member: Member) -> bool:
+def _must_join(group: ConsumerGroup, member: ConsumerMember) -> bool:
     """Return whether a rebalance has begun, or the member must revoke partitions, or can have all of its target."""
     if _is_behind(group, member) or member.state is MemberState.UNREVOKED_PARTITIONS:
         return True
     return member.state is MemberState.UNRELEASED_PARTITIONS and not _waits_for_partitions(group, member)
 
 
-def _waits_for_partitions(group: ConsumerGroup, member: Member) -> bool:
+def _waits_for_partitions(group: ConsumerGroup, member: ConsumerMember) -> bool:
     """Return whether another member owns a partition of the target assignment of a member."""
     assigned = member.assigned
     return any(

@@ -3,13 +3,13 @@
 from collections.abc import Collection, Sequence
 
 from offsetlake.coordinator.classic.answers import answer_all, restart_session
-from offsetlake.coordinator.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState
-from offsetlake.coordinator.classic.member import Member as ClassicMember
+from offsetlake.coordinator.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, ClassicState
+from offsetlake.coordinator.classic.member import ClassicMember
 from offsetlake.coordinator.classic.rebalance.join_phase import prepare_rebalance
 from offsetlake.coordinator.classic.records import group_record
 from offsetlake.coordinator.consumer import records, timers
 from offsetlake.coordinator.consumer.group import ConsumerGroup
-from offsetlake.coordinator.consumer.member import Member
+from offsetlake.coordinator.consumer.member import ConsumerMember
 from offsetlake.coordinator.migration import assignments
 from offsetlake.coordinator.modern.assignment import NO_TARGET
 from offsetlake.coordinator.settings import CoordinatorSettings
@@ -17,7 +17,10 @@ from offsetlake.coordinator.steps import Step, TimerKind
 
 
 def is_possible(
-    settings: CoordinatorSettings, group: ConsumerGroup, removed: Sequence[Member], joining: Member | None = None
+    settings: CoordinatorSettings,
+    group: ConsumerGroup,
+    removed: Sequence[ConsumerMember],
+    joining: ConsumerMember | None = None,
 ) -> bool:
     """Return whether the other members, and one that joins, can continue as a classic group without those removed."""
     remaining = len(group.state.members) - len(removed)
@@ -33,7 +36,12 @@ def is_possible(
 
 
 def convert(
-    step: Step, group: ConsumerGroup, *, removed: Collection[str], joining: Member | None = None, rebalance: bool = True
+    step: Step,
+    group: ConsumerGroup,
+    *,
+    removed: Collection[str],
+    joining: ConsumerMember | None = None,
+    rebalance: bool = True,
 ) -> ClassicGroup:
     """Replace a group by a classic group, which has the target assignments as its assignments.
 
@@ -51,7 +59,7 @@ def convert(
     classic = ClassicGroup(
         group.group_id,
         exists=True,
-        state=GroupState.STABLE,
+        state=ClassicState.STABLE,
         state_timestamp_ms=step.now_ms,
         generation=group.state.epoch,
     )
@@ -76,7 +84,7 @@ def convert(
     return classic
 
 
-def _member(member: Member) -> ClassicMember:
+def _member(member: ConsumerMember) -> ClassicMember:
     metadata, classic = member.metadata, member.classic or {}
     return ClassicMember(
         member.member_id,

@@ -6,8 +6,8 @@ from offsetlake.coordinator.classic.group import ClassicGroup
 from offsetlake.coordinator.classic.rebalance import join as classic_join
 from offsetlake.coordinator.classic.rebalance import sync as classic_sync
 from offsetlake.coordinator.classic.requests import (
-    HeartbeatReply,
-    HeartbeatRequest,
+    ClassicHeartbeatReply,
+    ClassicHeartbeatRequest,
     JoinReply,
     JoinRequest,
     LeaveReply,
@@ -20,14 +20,12 @@ from offsetlake.coordinator.consumer import heartbeat as consumer
 from offsetlake.coordinator.consumer import records
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.consumer.leaving import remove_each
-from offsetlake.coordinator.consumer.requests import HeartbeatRequest as ConsumerHeartbeatRequest
-from offsetlake.coordinator.consumer.requests import check
+from offsetlake.coordinator.consumer.requests import ConsumerHeartbeatRequest, check
 from offsetlake.coordinator.migration import classic_members, upgrade
 from offsetlake.coordinator.modern.requests import JOIN_EPOCH, HeartbeatResponse, RequestError
 from offsetlake.coordinator.share import heartbeat as share
 from offsetlake.coordinator.share.group import ShareGroup
-from offsetlake.coordinator.share.requests import HeartbeatReply as ShareHeartbeatReply
-from offsetlake.coordinator.share.requests import HeartbeatRequest as ShareHeartbeatRequest
+from offsetlake.coordinator.share.requests import ShareHeartbeatReply, ShareHeartbeatRequest
 from offsetlake.coordinator.share.requests import check as check_share
 from offsetlake.coordinator.steps import Step, Token
 from offsetlake.kafka.error_codes import GROUP_ID_NOT_FOUND, INCONSISTENT_GROUP_PROTOCOL, NONE, UNKNOWN_MEMBER_ID
@@ -61,12 +59,12 @@ def sync(step: Step, group: Group, request: SyncRequest, token: Token) -> None:
         classic_members.sync(step, group, request, token)
 
 
-def heartbeat(step: Step, group: Group, request: HeartbeatRequest, token: Token) -> None:
+def heartbeat(step: Step, group: Group, request: ClassicHeartbeatRequest, token: Token) -> None:
     """Process a Heartbeat request."""
     if isinstance(group, ClassicGroup):
         classic_heartbeat.heartbeat(step, group, request, token)
     elif isinstance(group, ShareGroup):
-        step.reply(token, HeartbeatReply(UNKNOWN_MEMBER_ID))
+        step.reply(token, ClassicHeartbeatReply(UNKNOWN_MEMBER_ID))
     else:
         classic_members.heartbeat(step, group, request, token)
 

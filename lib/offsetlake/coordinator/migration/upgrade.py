@@ -5,15 +5,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from offsetlake.coordinator.classic.answers import answer_all, restart_session
-from offsetlake.coordinator.classic.group import ClassicGroup, GroupState
-from offsetlake.coordinator.classic.member import Member as ClassicMember
+from offsetlake.coordinator.classic.group import ClassicGroup, ClassicState
+from offsetlake.coordinator.classic.member import ClassicMember
 from offsetlake.coordinator.classic.records import no_group
 from offsetlake.coordinator.classic.rewind import cancelled
 from offsetlake.coordinator.consumer import records, timers
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.consumer.heartbeat import respond
-from offsetlake.coordinator.consumer.member import NO_METADATA, Member, MemberState
-from offsetlake.coordinator.consumer.requests import HeartbeatRequest
+from offsetlake.coordinator.consumer.member import NO_METADATA, ConsumerMember, MemberState
+from offsetlake.coordinator.consumer.requests import ConsumerHeartbeatRequest
 from offsetlake.coordinator.hash_order import TimelineOrder, hash_code, hash_order
 from offsetlake.coordinator.migration import assignments
 from offsetlake.coordinator.modern.assignment import NO_TARGET, NOTHING_ASSIGNED, Target, to_assignment
@@ -24,10 +24,10 @@ from offsetlake.coordinator.topics import TopicDescriptions
 from offsetlake.kafka.error_codes import GROUP_ID_NOT_FOUND, REBALANCE_IN_PROGRESS
 from offsetlake.kafka.records.consumer_protocol import decode_assignment, read_subscription
 
-_PHASE_TIMERS = {GroupState.PREPARING_REBALANCE: TimerKind.JOIN, GroupState.COMPLETING_REBALANCE: TimerKind.SYNC}
+_PHASE_TIMERS = {ClassicState.PREPARING_REBALANCE: TimerKind.JOIN, ClassicState.COMPLETING_REBALANCE: TimerKind.SYNC}
 
 
-def join(step: Step, group: ClassicGroup, request: HeartbeatRequest) -> HeartbeatResponse:
+def join(step: Step, group: ClassicGroup, request: ConsumerHeartbeatRequest) -> HeartbeatResponse:
     """Replace a classic group by a consumer group that has its members, and let a member join that.
 
     The members of the classic group continue in the consumer group with the classic protocol. Their waiting requests
@@ -40,7 +40,7 @@ def join(step: Step, group: ClassicGroup, request: HeartbeatRequest) -> Heartbea
     converted = [] if group.is_empty() else _records(step, group, successor)
     successor.apply(converted)
     response = respond(step, successor, request)
-    unsettled = group.state is not GroupState.STABLE or group.rewind is not None
+    unsettled = group.state is not ClassicState.STABLE or group.rewind is not None
     if not group.is_empty() and unsettled and successor.state.epoch == group.generation:
         # A static member changed its protocol. The rebalance in progress continues, which a broker forgets. So does a
         # generation without the partitions whose offsets are set.
@@ -77,7 +77,7 @@ def _records(step: Step, group: ClassicGroup, successor: ConsumerGroup) -> list[
     if len(group.members) > step.settings.consumer_max_size:
         raise _refusal(group, "the group size exceeds the consumer group maximum size")
     order = TimelineOrder()
-    members: dict[str, tuple[Member, Target]] = {}
+    members: dict[str, tuple[ConsumerMember, Target]] = {}
     for member_id in hash_order(group.members.keys(), hash_code):
         order.add(member_id)
         members[member_id] = _member(group, group.members[member_id], step.topics)
@@ -94,7 +94,7 @@ def _records(step: Step, group: ClassicGroup, successor: ConsumerGroup) -> list[
     ]
 
 
-def _member(group: ClassicGroup, member: ClassicMember, topics: TopicDescriptions) -> tuple[Member, Target]:
+def _member(group: ClassicGroup, member: ClassicMember, topics: TopicDescriptions) -> tuple[ConsumerMember, Target]:
     """Return a member and its assignment; it may not support the protocol of a generation that it has not joined."""
     protocols = member.protocols
     subscription = read_subscription(protocols.get(group.protocol or "") or next(iter(protocols.values()), b""))
@@ -111,7 +111,7 @@ def _member(group: ClassicGroup, member: ClassicMember, topics: TopicDescription
         "classicMemberMetadata": classic_metadata(member.session_timeout_ms, protocols),
     }
     assigned = _assigned(group, member, topics)
-    converted = Member(member.member_id, metadata).with_current(
+    converted = ConsumerMember(member.member_id, metadata).with_current(
         group.generation, group.generation, MemberState.STABLE, to_assignment(assigned), NOTHING_ASSIGNED
     )
     return converted, assigned

@@ -11,7 +11,7 @@ from offsetlake.coordinator.share.assignor import ShareSpecification, assign
 from offsetlake.coordinator.share.group import ShareGroup
 from offsetlake.coordinator.share.member import ShareMember
 from offsetlake.coordinator.share.records import RECORDS
-from offsetlake.coordinator.share.requests import HeartbeatReply, HeartbeatRequest, Initialization, check
+from offsetlake.coordinator.share.requests import Initialization, ShareHeartbeatReply, ShareHeartbeatRequest, check
 from offsetlake.coordinator.steps import Step, Token
 from offsetlake.coordinator.topics import TopicDescriptions
 from offsetlake.kafka import error_codes
@@ -19,7 +19,7 @@ from offsetlake.kafka import error_codes
 _UNINITIALIZED_OFFSET = -1
 
 
-def heartbeat(step: Step, group: ShareGroup, request: HeartbeatRequest, token: Token) -> None:
+def heartbeat(step: Step, group: ShareGroup, request: ShareHeartbeatRequest, token: Token) -> None:
     """Handle a heartbeat, which may also be that of a member that joins or leaves.
 
     The reply is a HeartbeatReply. If `group.exists` is still false afterwards, the group is not needed.
@@ -27,15 +27,15 @@ def heartbeat(step: Step, group: ShareGroup, request: HeartbeatRequest, token: T
     try:
         check(request)
         if request.member_epoch == LEAVE_EPOCH:
-            reply = HeartbeatReply(_leave(step, group, request))
+            reply = ShareHeartbeatReply(_leave(step, group, request))
         else:
-            reply = HeartbeatReply(_stay(step, group, request), _initialize(step, group))
+            reply = ShareHeartbeatReply(_stay(step, group, request), _initialize(step, group))
     except RequestError as error:
-        reply = HeartbeatReply(HeartbeatResponse(error.error_code, str(error)))
+        reply = ShareHeartbeatReply(HeartbeatResponse(error.error_code, str(error)))
     step.reply(token, reply)
 
 
-def _leave(step: Step, group: ShareGroup, request: HeartbeatRequest) -> HeartbeatResponse:
+def _leave(step: Step, group: ShareGroup, request: ShareHeartbeatRequest) -> HeartbeatResponse:
     if not group.exists:
         raise RequestError(error_codes.GROUP_ID_NOT_FOUND, f"Group {group.group_id} not found.")
     members.known(group, request.member_id)
@@ -43,7 +43,7 @@ def _leave(step: Step, group: ShareGroup, request: HeartbeatRequest) -> Heartbea
     return HeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
 
 
-def _stay(step: Step, group: ShareGroup, request: HeartbeatRequest) -> HeartbeatResponse:
+def _stay(step: Step, group: ShareGroup, request: ShareHeartbeatRequest) -> HeartbeatResponse:
     """Handle the heartbeat of a member that joins or stays."""
     old = _member(step, group, request)
     new = old._replace(metadata=_updated(old.metadata, request))
@@ -68,7 +68,7 @@ def _stay(step: Step, group: ShareGroup, request: HeartbeatRequest) -> Heartbeat
     )
 
 
-def _member(step: Step, group: ShareGroup, request: HeartbeatRequest) -> ShareMember:
+def _member(step: Step, group: ShareGroup, request: ShareHeartbeatRequest) -> ShareMember:
     """Return the member that sent the request, as it is or as it joins."""
     member_id, joins = request.member_id, request.member_epoch == JOIN_EPOCH
     if not group.exists and not joins:
@@ -98,7 +98,7 @@ def _check_epoch(member: ShareMember, received: int) -> None:
     raise RequestError(error_codes.FENCED_MEMBER_EPOCH, message)
 
 
-def _updated(metadata: Value, request: HeartbeatRequest) -> Value:
+def _updated(metadata: Value, request: ShareHeartbeatRequest) -> Value:
     """Return the metadata with what the request has; the same object if nothing changed."""
     changes: dict[str, object] = {"clientId": request.client_id, "clientHost": request.client_host}
     if request.rack_id is not None:

@@ -17,7 +17,7 @@ StartOffsets = Mapping[str, Mapping[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class HeartbeatRequest:
+class ShareHeartbeatRequest:
     """ShareGroupHeartbeat. None means: unchanged since the previous request.
 
     Attributes:
@@ -42,14 +42,14 @@ class Initialization:
 
 
 @dataclass(frozen=True, slots=True)
-class HeartbeatReply:
+class ShareHeartbeatReply:
     """The response to a heartbeat, and the share partitions to initialize after it."""
 
     response: HeartbeatResponse
     initialization: Initialization | None = None
 
 
-def check(request: HeartbeatRequest) -> None:
+def check(request: ShareHeartbeatRequest) -> None:
     """Raise RequestError if a broker refuses the request whatever the state of the group."""
     require_text(request.member_id, "MemberId")
     require_text(request.group_id, "GroupId")

@@ -4,13 +4,15 @@ from collections.abc import Iterable, Sequence
 
 from offsetlake.coordinator.share_partition.requests import (
     NO_PRODUCER_ID,
-    AbortedTransaction,
     AcquiredRecords,
+    FetchedAbortedTransaction,
     FetchedBatch,
 )
 
 
-def aborted_batches(batches: Iterable[FetchedBatch], aborted: Sequence[AbortedTransaction]) -> list[FetchedBatch]:
+def aborted_batches(
+    batches: Iterable[FetchedBatch], aborted: Sequence[FetchedAbortedTransaction]
+) -> list[FetchedBatch]:
     """Return the batches that belong to one of the aborted transactions."""
     if not aborted:
         return []

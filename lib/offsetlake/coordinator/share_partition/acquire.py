@@ -8,7 +8,7 @@ process does not make all records of its batch reach the limit.
 from dataclasses import dataclass
 
 from offsetlake.coordinator.share_partition.aborted import aborted_batches, without
-from offsetlake.coordinator.share_partition.batch import Batch, RecordState, Status, settled
+from offsetlake.coordinator.share_partition.batch import InFlightBatch, RecordState, RecordStatus, settled
 from offsetlake.coordinator.share_partition.requests import AcquiredRecords, AcquireMode, AcquireRequest
 from offsetlake.coordinator.share_partition.settings import ShareSettings
 from offsetlake.coordinator.share_partition.window import Window
@@ -84,7 +84,7 @@ class _Acquisition:
             window.fetched_until(acquired[-1].last_offset + 1)
         return acquired
 
-    def _acquire_within(self, batches: list[Batch], first_offset: int) -> tuple[list[AcquiredRecords], int]:
+    def _acquire_within(self, batches: list[InFlightBatch], first_offset: int) -> tuple[list[AcquiredRecords], int]:
         """Acquire records of batches in flight and of gaps before them; return the rest of the limit, too."""
         acquired: list[AcquiredRecords] = []
         remaining = self.max_records
@@ -110,8 +110,8 @@ class _Acquisition:
     def _is_exact(self) -> bool:
         return self.request.mode is AcquireMode.RECORD_LIMIT
 
-    def _acquired(self, delivery_count: int) -> Status:
-        return Status(RecordState.ACQUIRED, delivery_count, self.request.member_id, self.lock_expires_ms)
+    def _acquired(self, delivery_count: int) -> RecordStatus:
+        return RecordStatus(RecordState.ACQUIRED, delivery_count, self.request.member_id, self.lock_expires_ms)
 
     def _acquire_new(self, first_offset: int, last_offset: int, max_records: int) -> list[AcquiredRecords]:
         """Acquire records that are not in flight yet."""
@@ -127,7 +127,7 @@ class _Acquisition:
             records = self._divided(first_offset, last_offset)
             status = self._acquired(1)
             for each in records:
-                window.insert(Batch(each.first_offset, each.last_offset, status))
+                window.insert(InFlightBatch(each.first_offset, each.last_offset, status))
         if window.batches[0].first_offset == first_offset:
             window.start_offset = first_offset
         window.fetched_until(records[-1].last_offset + 1)
@@ -142,7 +142,7 @@ class _Acquisition:
     def _add_exactly(self, first_offset: int, last_offset: int, max_records: int) -> AcquiredRecords:
         """Add one batch, of which the records after the limit stay available."""
         last_acquired = min(last_offset, first_offset + max_records - 1)
-        batch = Batch(first_offset, last_offset, self._acquired(1))
+        batch = InFlightBatch(first_offset, last_offset, self._acquired(1))
         if last_acquired < last_offset:
             batch.is_divided = True
             batch.put(last_acquired + 1, last_offset, settled(RecordState.AVAILABLE, 0))
@@ -161,7 +161,7 @@ class _Acquisition:
                     first_offset = batch.first_offset
         return [*records, AcquiredRecords(first_offset, last_offset, 1)]
 
-    def _is_throttled(self, batch: Batch) -> bool:
+    def _is_throttled(self, batch: InFlightBatch) -> bool:
         first_offset = self.request.batches[0].first_offset if batch.is_divided else batch.first_offset
         last_offset = self.last_offset if batch.is_divided else batch.last_offset
         return any(
@@ -169,7 +169,7 @@ class _Acquisition:
             for span in batch.spans(first_offset, last_offset)
         )
 
-    def _acquire_again(self, batch: Batch, remaining: int, is_throttled: bool) -> list[AcquiredRecords]:
+    def _acquire_again(self, batch: InFlightBatch, remaining: int, is_throttled: bool) -> list[AcquiredRecords]:
         """Acquire what is available of a batch in flight."""
         if not batch.is_divided:
             if not batch.status.is_available:
@@ -183,7 +183,7 @@ class _Acquisition:
         self.window.put(batch, span, self._acquired(delivery_count))
         return [AcquiredRecords(batch.first_offset, batch.last_offset, delivery_count)]
 
-    def _acquire_some(self, batch: Batch, remaining: int) -> list[AcquiredRecords]:
+    def _acquire_some(self, batch: InFlightBatch, remaining: int) -> list[AcquiredRecords]:
         """Acquire available records of a divided batch up to the limits of the request and of throttled records."""
         max_delivery_count = self.settings.max_delivery_count
         first_offset = self.request.batches[0].first_offset

@@ -22,7 +22,7 @@ class RecordState(IntEnum):
     ARCHIVED = 4
 
 
-class Status(NamedTuple):
+class RecordStatus(NamedTuple):
     """The status of a record; records share the objects.
 
     Attributes:
@@ -58,26 +58,26 @@ class Status(NamedTuple):
         """Return whether the member has acquired the record."""
         return self.state is RecordState.ACQUIRED and self.member_id == member_id
 
-    def archived(self) -> "Status":
+    def archived(self) -> "RecordStatus":
         """Return the status after archiving, which no failed write reverts."""
         if self.write_id == NO_WRITE:
             return settled(RecordState.ARCHIVED, self.delivery_count)
-        return Status(RecordState.ARCHIVED, self.delivery_count, write_id=self.write_id)
+        return RecordStatus(RecordState.ARCHIVED, self.delivery_count, write_id=self.write_id)
 
-    def completed(self, is_durable: bool, now_ms: int, max_delivery_count: int) -> "Status":
+    def completed(self, is_durable: bool, now_ms: int, max_delivery_count: int) -> "RecordStatus":
         """Return the status after its write; without the change if the write failed, unless the lock expired."""
         if is_durable or self.member_id == NO_MEMBER:
             return settled(self.state, self.delivery_count)
         if self.lock_expires_ms > now_ms:
-            return Status(RecordState.ACQUIRED, self.delivery_count, self.member_id, self.lock_expires_ms)
+            return RecordStatus(RecordState.ACQUIRED, self.delivery_count, self.member_id, self.lock_expires_ms)
         is_last = self.delivery_count >= max_delivery_count
         return settled(RecordState.ARCHIVED if is_last else RecordState.AVAILABLE, self.delivery_count)
 
 
 @cache
-def settled(state: RecordState, delivery_count: int) -> Status:
+def settled(state: RecordState, delivery_count: int) -> RecordStatus:
     """Return the status, one object for all records, of a record that no member has acquired."""
-    return Status(state, delivery_count)
+    return RecordStatus(state, delivery_count)
 
 
 class Span(NamedTuple):
@@ -85,7 +85,7 @@ class Span(NamedTuple):
 
     first_offset: int
     last_offset: int
-    status: Status
+    status: RecordStatus
 
     @property
     def records(self) -> int:
@@ -93,7 +93,7 @@ class Span(NamedTuple):
         return self.last_offset - self.first_offset + 1
 
 
-class Batch:
+class InFlightBatch:
     """Consecutive offsets that were fetched together.
 
     Attributes:
@@ -104,7 +104,7 @@ class Batch:
 
     __slots__ = ("_ends", "_statuses", "first_offset", "is_divided", "last_offset")
 
-    def __init__(self, first_offset: int, last_offset: int, status: Status) -> None:
+    def __init__(self, first_offset: int, last_offset: int, status: RecordStatus) -> None:
         self.first_offset = first_offset
         self.last_offset = last_offset
         self.is_divided = False
@@ -117,7 +117,7 @@ class Batch:
         return self.last_offset - self.first_offset + 1
 
     @property
-    def status(self) -> Status:
+    def status(self) -> RecordStatus:
         """The status of all records of a batch that is not divided."""
         return self._statuses[0]
 
@@ -136,11 +136,11 @@ class Batch:
             first = end + 1
             index += 1
 
-    def put(self, first_offset: int, last_offset: int, status: Status) -> None:
+    def put(self, first_offset: int, last_offset: int, status: RecordStatus) -> None:
         """Set the status of a range of offsets of the batch, and join runs of the same status."""
         self.replace(first_offset, [(last_offset, status)])
 
-    def replace(self, first_offset: int, runs: list[tuple[int, Status]]) -> None:
+    def replace(self, first_offset: int, runs: list[tuple[int, RecordStatus]]) -> None:
         """Set the statuses from an offset on, each up to the last offset of its run; join runs of the same status."""
         ends, statuses, last_offset = self._ends, self._statuses, runs[-1][0]
         first, last = bisect_left(ends, first_offset), bisect_left(ends, last_offset)

@@ -7,8 +7,8 @@ lock expired.
 from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 
-from offsetlake.coordinator.share_partition.batch import Batch, RecordState, Span, Status, settled
-from offsetlake.coordinator.share_partition.requests import AcknowledgementBatch, AcknowledgeType, StateWrite
+from offsetlake.coordinator.share_partition.batch import InFlightBatch, RecordState, RecordStatus, Span, settled
+from offsetlake.coordinator.share_partition.requests import AcknowledgementBatch, AcknowledgeType, PersisterWrite
 from offsetlake.coordinator.share_partition.steps import RANGES_PER_STEP, Steps
 from offsetlake.coordinator.share_partition.window import Window
 from offsetlake.kafka import error_codes
@@ -29,7 +29,7 @@ _SPANS_PER_TURN = 64
 """The runs that are copied at a time: they change while acknowledgements are applied."""
 
 
-class Changes:
+class StateChanges:
     """The state changes of one write."""
 
     def __init__(self, window: Window, write_id: int, max_delivery_count: int) -> None:
@@ -37,7 +37,7 @@ class Changes:
         self._window = window
         self.write_id = write_id
         self._max_delivery_count = max_delivery_count
-        self._statuses: dict[Status, Status] = {}
+        self._statuses: dict[RecordStatus, RecordStatus] = {}
         self._ranges = 0  # in the current step
 
     def acknowledge(self, member_id: str, batches: Sequence[AcknowledgementBatch], lock_expires_ms: int) -> Steps[int]:
@@ -69,7 +69,7 @@ class Changes:
                 yield 0
         return error_codes.NONE
 
-    def _affected(self, batch: AcknowledgementBatch) -> tuple[int, list[Batch]]:
+    def _affected(self, batch: AcknowledgementBatch) -> tuple[int, list[InFlightBatch]]:
         window = self._window
         floor = window.floor(batch.first_offset)
         if floor is None and window.has_start_within(batch.first_offset, batch.last_offset):
@@ -82,7 +82,7 @@ class Changes:
         return error_codes.NONE, affected
 
     def _acknowledge_in(
-        self, member_id: str, acknowledgement: AcknowledgementBatch, batch: Batch, expires_ms: int
+        self, member_id: str, acknowledgement: AcknowledgementBatch, batch: InFlightBatch, expires_ms: int
     ) -> Steps[int]:
         window = self._window
         if batch.last_offset < window.start_offset:
@@ -111,7 +111,9 @@ class Changes:
                 self._ranges = 0
                 yield 0
 
-    def _acknowledge_part(self, batch: Batch, part: Span, acknowledge_type: AcknowledgeType, expires_ms: int) -> None:
+    def _acknowledge_part(
+        self, batch: InFlightBatch, part: Span, acknowledge_type: AcknowledgeType, expires_ms: int
+    ) -> None:
         self._ranges += 1
         if acknowledge_type is AcknowledgeType.RENEW:
             self._put(batch, part, part.status._replace(lock_expires_ms=expires_ms))
@@ -136,7 +138,7 @@ class Changes:
                         final = self._add(part, state)
                         self._window.put(batch, part, settled(final, status.delivery_count))
 
-    def _released(self, batch: Batch, span: Span) -> Iterator[tuple[Span, RecordState]]:
+    def _released(self, batch: InFlightBatch, span: Span) -> Iterator[tuple[Span, RecordState]]:
         """Yield the parts of a run before the start offset, which are archived, and after it."""
         start_offset = self._window.start_offset
         if self._window.has_start_within(batch.first_offset, batch.last_offset):
@@ -146,11 +148,11 @@ class Changes:
         if span.last_offset >= start_offset:
             yield span._replace(first_offset=max(span.first_offset, start_offset)), RecordState.AVAILABLE
 
-    def _change(self, batch: Batch, span: Span, state: RecordState) -> None:
+    def _change(self, batch: InFlightBatch, span: Span, state: RecordState) -> None:
         final = self._add(span, state)
         self._put(batch, span, span.status._replace(state=final, write_id=self.write_id))
 
-    def _put(self, batch: Batch, span: Span, status: Status) -> None:
+    def _put(self, batch: InFlightBatch, span: Span, status: RecordStatus) -> None:
         """Set a status, with one object for all equal ones."""
         self._window.put(batch, span, self._statuses.setdefault(status, status))
 
@@ -168,7 +170,7 @@ class Changes:
         return state
 
 
-def complete(window: Window, write: StateWrite, is_durable: bool, now_ms: int, max_delivery_count: int) -> None:
+def complete(window: Window, write: PersisterWrite, is_durable: bool, now_ms: int, max_delivery_count: int) -> None:
     """Complete the changes of a write; records before the start offset do not become available."""
     if not write.batches:
         return

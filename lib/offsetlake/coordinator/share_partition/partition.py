@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 
 from offsetlake.coordinator.share_partition.acquire import acquire
 from offsetlake.coordinator.share_partition.batch import Span
-from offsetlake.coordinator.share_partition.changes import Changes, complete
+from offsetlake.coordinator.share_partition.changes import StateChanges, complete
 from offsetlake.coordinator.share_partition.requests import (
     Acknowledged,
     AcknowledgementBatch,
     AcquiredRecords,
     AcquireRequest,
-    StateWrite,
+    PersisterWrite,
     are_valid,
 )
 from offsetlake.coordinator.share_partition.settings import ShareSettings
@@ -137,13 +137,13 @@ class SharePartition:
             self._lock_until(now_ms)  # locks may have expired between the steps
         return Acknowledged(error_code) if error_code else Acknowledged(write=write)
 
-    def release(self, member_id: str) -> StateWrite | None:
+    def release(self, member_id: str) -> PersisterWrite | None:
         """Release the records of a member that left; those that were delivered too often are archived."""
         changes = self._changes()
         changes.release(member_id)
         return self._write(changes)
 
-    def time_out(self, now_ms: int) -> StateWrite | None:
+    def time_out(self, now_ms: int) -> PersisterWrite | None:
         """Release the records whose locks expired; they are available at once, whether the write succeeds or not."""
         changes = self._changes()
         changes.time_out(now_ms)
@@ -151,12 +151,12 @@ class SharePartition:
         self.next_timeout_ms = min((lock for lock in locks if lock > now_ms), default=None)
         return self._write(changes)
 
-    def persisted(self, now_ms: int, write: StateWrite) -> bool:
+    def persisted(self, now_ms: int, write: PersisterWrite) -> bool:
         """Complete a write that is durable; return whether the start offset moved."""
         self._complete(write, True, now_ms)
         return self._window.advance()
 
-    def not_persisted(self, now_ms: int, write: StateWrite) -> bool:
+    def not_persisted(self, now_ms: int, write: PersisterWrite) -> bool:
         """Restore the state before a write that failed; return whether the start offset moved.
 
         Records whose lock expired meanwhile become available, or are archived after the last delivery.
@@ -173,15 +173,15 @@ class SharePartition:
         if self.next_timeout_ms is None or lock_expires_ms < self.next_timeout_ms:
             self.next_timeout_ms = lock_expires_ms
 
-    def _changes(self) -> Changes:
+    def _changes(self) -> StateChanges:
         self._writes += 1
-        return Changes(self._window, self._writes, self.settings.max_delivery_count)
+        return StateChanges(self._window, self._writes, self.settings.max_delivery_count)
 
-    def _write(self, changes: Changes) -> StateWrite | None:
+    def _write(self, changes: StateChanges) -> PersisterWrite | None:
         if not changes.batches:
             return None
         window = self._window
-        return StateWrite(
+        return PersisterWrite(
             changes.write_id,
             self._state_epoch,
             self._leader_epoch,
@@ -190,5 +190,5 @@ class SharePartition:
             tuple(changes.batches),
         )
 
-    def _complete(self, write: StateWrite, is_durable: bool, now_ms: int) -> None:
+    def _complete(self, write: PersisterWrite, is_durable: bool, now_ms: int) -> None:
         complete(self._window, write, is_durable, now_ms, self.settings.max_delivery_count)

@@ -43,7 +43,7 @@ class FetchedBatch(NamedTuple):
     is_abort_marker: bool = False
 
 
-class AbortedTransaction(NamedTuple):
+class FetchedAbortedTransaction(NamedTuple):
     """An aborted transaction in the response of the partition's leader."""
 
     producer_id: int
@@ -69,7 +69,7 @@ class AcquireRequest:
     batch_size: int
     fetch_offset: int
     batches: Sequence[FetchedBatch]
-    aborted: Sequence[AbortedTransaction] = ()
+    aborted: Sequence[FetchedAbortedTransaction] = ()
     mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED
 
 
@@ -115,7 +115,7 @@ def are_valid(batches: Sequence[AcknowledgementBatch], allows_renew: bool) -> St
 
 
 @dataclass(frozen=True, slots=True)
-class StateWrite:
+class PersisterWrite:
     """A WriteShareGroupState request for the persister, whose outcome is reported to the share partition.
 
     Attributes:
@@ -145,4 +145,4 @@ class Acknowledged:
     """
 
     error_code: int = error_codes.NONE
-    write: StateWrite | None = None
+    write: PersisterWrite | None = None

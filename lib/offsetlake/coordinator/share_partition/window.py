@@ -4,7 +4,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
-from offsetlake.coordinator.share_partition.batch import Batch, RecordState, Span, Status, settled
+from offsetlake.coordinator.share_partition.batch import InFlightBatch, RecordState, RecordStatus, Span, settled
 from offsetlake.rules.share_state import StateBatch
 
 _FIRST_OFFSET = attrgetter("first_offset")
@@ -33,7 +33,7 @@ class Window:
         Raises:
             InvalidShareState: Batches overlap, begin before the start offset, or have an unknown state.
         """
-        self.batches: list[Batch] = []
+        self.batches: list[InFlightBatch] = []
         self.start_offset = start_offset
         self.end_offset = start_offset
         self.delivery_complete_count = 0
@@ -46,7 +46,7 @@ class Window:
             if self._gap_start is None and batch.first_offset > next_offset:
                 self._gap_start = next_offset
             status = settled(_persisted_state(batch), batch.delivery_count)
-            self.insert(Batch(batch.first_offset, batch.last_offset, status))
+            self.insert(InFlightBatch(batch.first_offset, batch.last_offset, status))
             self.delivery_complete_count += batch.records if status.is_terminal else 0
             next_offset = batch.last_offset + 1
         self._gap_end = self.end_offset
@@ -70,35 +70,35 @@ class Window:
             is_active = self._gap_end == self.end_offset and offset <= self._gap_end
             self._gap_start = max(self._gap_start, offset) if is_active else None
 
-    def floor(self, offset: int) -> Batch | None:
+    def floor(self, offset: int) -> InFlightBatch | None:
         """Return the last batch that does not begin after the offset, None if all do."""
         index = bisect_right(self.batches, offset, key=_FIRST_OFFSET)
         return self.batches[index - 1] if index else None
 
-    def beginning_in(self, first_offset: int, last_offset: int) -> list[Batch]:
+    def beginning_in(self, first_offset: int, last_offset: int) -> list[InFlightBatch]:
         """Return the batches whose first offset is in the range."""
         first = bisect_left(self.batches, first_offset, key=_FIRST_OFFSET)
         return self.batches[first : bisect_right(self.batches, last_offset, key=_FIRST_OFFSET)]
 
-    def insert(self, batch: Batch) -> None:
+    def insert(self, batch: InFlightBatch) -> None:
         """Add a batch that does not overlap another."""
         insort(self.batches, batch, key=_FIRST_OFFSET)
         self.end_offset = max(self.end_offset, batch.last_offset)
         self._may_be_available = True
 
-    def put(self, batch: Batch, span: Span, status: Status) -> None:
+    def put(self, batch: InFlightBatch, span: Span, status: RecordStatus) -> None:
         """Replace the status of a run, or a part of it, of a batch."""
         self._count(span, status)
         batch.put(span.first_offset, span.last_offset, status)
 
-    def replace(self, batch: Batch, spans: list[Span], statuses: list[Status]) -> None:
+    def replace(self, batch: InFlightBatch, spans: list[Span], statuses: list[RecordStatus]) -> None:
         """Replace the statuses of consecutive runs of a batch, in one pass."""
         for span, status in zip(spans, statuses, strict=True):
             self._count(span, status)
         ends = (span.last_offset for span in spans)
         batch.replace(spans[0].first_offset, [*zip(ends, statuses, strict=True)])
 
-    def _count(self, span: Span, status: Status) -> None:
+    def _count(self, span: Span, status: RecordStatus) -> None:
         complete = status.is_terminal - span.status.is_terminal
         if complete:
             self.delivery_complete_count += complete * self.in_flight(span.first_offset, span.last_offset)

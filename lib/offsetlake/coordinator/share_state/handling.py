@@ -13,7 +13,7 @@ from offsetlake.coordinator.share_state.requests import (
     InitializeRequest,
     ReadRequest,
     ReadResult,
-    SharePartition,
+    SharePartitionKey,
     ShareStateResult,
     SummaryRequest,
     SummaryResult,
@@ -42,7 +42,7 @@ _MESSAGES = {
 _Result = TypeVar("_Result", bound=ShareStateResult)
 
 
-class Outcome(NamedTuple, Generic[_Result]):
+class StateOutcome(NamedTuple, Generic[_Result]):
     """The result of a request, and the record to write before it is sent; none if the state does not change."""
 
     result: _Result
@@ -59,17 +59,17 @@ class Handling(NamedTuple):
     | now_ms               | The time, in ms since the epoch |
     """
 
-    exists: Callable[[SharePartition], bool]
+    exists: Callable[[SharePartitionKey], bool]
     updates_per_snapshot: int
     now_ms: int
 
-    def initialize(self, stored: StoredState | None, request: InitializeRequest) -> Outcome[ShareStateResult]:
+    def initialize(self, stored: StoredState | None, request: InitializeRequest) -> StateOutcome[ShareStateResult]:
         """Replace the state by a new one without batches."""
         error = _partition_error(request.key)
         if not error and stored is not None and _is_older(request.state_epoch, stored.state.highest_state_epoch):
             error = _error(FENCED_STATE_EPOCH)
         if error := error or self._topic_error(request.key):
-            return Outcome(ShareStateResult(*error))
+            return StateOutcome(ShareStateResult(*error))
         snapshot_epoch = 0 if stored is None else stored.state.snapshot.snapshot_epoch + 1
         snapshot = ShareSnapshot(
             snapshot_epoch,
@@ -79,20 +79,20 @@ class Handling(NamedTuple):
             create_timestamp=self.now_ms,
             write_timestamp=self.now_ms,
         )
-        return Outcome(SUCCESS, (snapshot,))
+        return StateOutcome(SUCCESS, (snapshot,))
 
-    def write(self, stored: StoredState | None, request: WriteRequest) -> Outcome[ShareStateResult]:
+    def write(self, stored: StoredState | None, request: WriteRequest) -> StateOutcome[ShareStateResult]:
         """Add batches to the state, and set the start offset and the delivery complete count."""
         if error := _partition_error(request.key):
-            return Outcome(ShareStateResult(*error))
+            return StateOutcome(ShareStateResult(*error))
         if stored is None:
-            return Outcome(ShareStateResult(INVALID_REQUEST, _NOT_INITIALIZED.format("Write")))
+            return StateOutcome(ShareStateResult(INVALID_REQUEST, _NOT_INITIALIZED.format("Write")))
         if _is_older(request.leader_epoch, stored.state.highest_leader_epoch):
             error = _error(FENCED_LEADER_EPOCH)
         elif _is_older(request.state_epoch, stored.state.highest_state_epoch):
             error = _error(FENCED_STATE_EPOCH)
         if error := error or self._topic_error(request.key):
-            return Outcome(ShareStateResult(*error))
+            return StateOutcome(ShareStateResult(*error))
         change = ShareUpdate(
             stored.state.snapshot.snapshot_epoch,
             stored.state.snapshot.leader_epoch,
@@ -100,47 +100,47 @@ class Handling(NamedTuple):
             tuple([batch for batch in request.batches if batch.last_offset >= batch.first_offset]),
             request.delivery_complete_count,
         )
-        return Outcome(SUCCESS, (self._record(stored, change),))
+        return StateOutcome(SUCCESS, (self._record(stored, change),))
 
-    def read(self, stored: StoredState | None, request: ReadRequest) -> Outcome[ReadResult]:
+    def read(self, stored: StoredState | None, request: ReadRequest) -> StateOutcome[ReadResult]:
         """Return the state, and write the leader epoch if it is a new one."""
         if error := _partition_error(request.key):
-            return Outcome(ReadResult(*error))
+            return StateOutcome(ReadResult(*error))
         if stored is None:
-            return Outcome(ReadResult(INVALID_REQUEST, _NOT_INITIALIZED.format("Read")))
+            return StateOutcome(ReadResult(INVALID_REQUEST, _NOT_INITIALIZED.format("Read")))
         highest_epoch, snapshot = stored.state.highest_leader_epoch, stored.state.snapshot
         if highest_epoch > request.leader_epoch:
             error = _error(FENCED_LEADER_EPOCH)
         if error := error or self._topic_error(request.key):
-            return Outcome(ReadResult(*error))
+            return StateOutcome(ReadResult(*error))
         result = ReadResult(NONE, None, snapshot.state_epoch, snapshot.start_offset, snapshot.batches)
         if request.leader_epoch in {UNKNOWN, highest_epoch}:
-            return Outcome(result)
+            return StateOutcome(result)
         change = ShareUpdate(
             snapshot.snapshot_epoch,
             request.leader_epoch,
             snapshot.start_offset,
             delivery_complete_count=snapshot.delivery_complete_count,
         )
-        return Outcome(result, (self._record(stored, change),))
+        return StateOutcome(result, (self._record(stored, change),))
 
-    def delete(self, stored: StoredState | None, request: DeleteRequest) -> Outcome[ShareStateResult]:
+    def delete(self, stored: StoredState | None, request: DeleteRequest) -> StateOutcome[ShareStateResult]:
         """Remove the state, if there is one."""
         if error := _partition_error(request.key) or self._topic_error(request.key):
-            return Outcome(ShareStateResult(*error))
-        return Outcome(SUCCESS, () if stored is None else (None,))
+            return StateOutcome(ShareStateResult(*error))
+        return StateOutcome(SUCCESS, () if stored is None else (None,))
 
-    def summary(self, stored: StoredState | None, request: SummaryRequest) -> Outcome[SummaryResult]:
+    def summary(self, stored: StoredState | None, request: SummaryRequest) -> StateOutcome[SummaryResult]:
         """Return the epochs and the start offset, which is UNKNOWN without a state."""
         if error := _partition_error(request.key) or self._topic_error(request.key):
-            return Outcome(SummaryResult(*error))
+            return StateOutcome(SummaryResult(*error))
         if stored is None:
-            return Outcome(SummaryResult(start_offset=UNKNOWN))
+            return StateOutcome(SummaryResult(start_offset=UNKNOWN))
         snapshot = stored.state.snapshot
         epochs = snapshot.state_epoch, snapshot.leader_epoch
-        return Outcome(SummaryResult(NONE, None, *epochs, snapshot.start_offset, snapshot.delivery_complete_count))
+        return StateOutcome(SummaryResult(NONE, None, *epochs, snapshot.start_offset, snapshot.delivery_complete_count))
 
-    def _topic_error(self, key: SharePartition) -> "tuple[int, str] | None":
+    def _topic_error(self, key: SharePartitionKey) -> "tuple[int, str] | None":
         return None if self.exists(key) else _error(UNKNOWN_TOPIC_OR_PARTITION)
 
     def _record(self, stored: StoredState, change: ShareUpdate) -> ShareSnapshot | ShareUpdate:
@@ -167,7 +167,7 @@ def cold_snapshot(stored: StoredState, now_ms: int) -> ShareSnapshot:
     return snapshot._replace(snapshot_epoch=snapshot.snapshot_epoch + 1, write_timestamp=now_ms)
 
 
-def _partition_error(key: SharePartition) -> "tuple[int, str] | None":
+def _partition_error(key: SharePartitionKey) -> "tuple[int, str] | None":
     return (INVALID_REQUEST, _NEGATIVE_PARTITION) if key.partition < 0 else None
 
 

@@ -10,7 +10,7 @@ from offsetlake.kafka.error_codes import NONE
 from offsetlake.rules.share_state import UNKNOWN, StateBatch
 
 
-class SharePartition(NamedTuple):
+class SharePartitionKey(NamedTuple):
     """A partition of a topic as a share group reads it; the topic ID is text (`offsetlake.kafka.uuid`)."""
 
     group_id: str
@@ -22,7 +22,7 @@ class SharePartition(NamedTuple):
 class InitializeRequest:
     """InitializeShareGroupState; a start offset of UNKNOWN is not decided yet."""
 
-    key: SharePartition
+    key: SharePartitionKey
     state_epoch: int
     start_offset: int
 
@@ -31,7 +31,7 @@ class InitializeRequest:
 class ReadRequest:
     """ReadShareGroupState."""
 
-    key: SharePartition
+    key: SharePartitionKey
     leader_epoch: int
 
 
@@ -42,7 +42,7 @@ class WriteRequest:
     An epoch of UNKNOWN is not compared, and a start offset of UNKNOWN does not change.
     """
 
-    key: SharePartition
+    key: SharePartitionKey
     state_epoch: int
     leader_epoch: int
     start_offset: int
@@ -54,14 +54,14 @@ class WriteRequest:
 class DeleteRequest:
     """DeleteShareGroupState."""
 
-    key: SharePartition
+    key: SharePartitionKey
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryRequest:
     """ReadShareGroupStateSummary; a coordinator of Kafka does not compare the leader epoch in it."""
 
-    key: SharePartition
+    key: SharePartitionKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from offsetlake.errors import UndecodableRecord
 from offsetlake.kafka.records import readers, writers
 from offsetlake.kafka.records.readers import INTEGERS, Reader, Tagged
 from offsetlake.kafka.records.schema import Field, Schema
-from offsetlake.kafka.records.writers import Step, Writer
+from offsetlake.kafka.records.writers import FieldWriter, Writer
 
 
 def decode(schema: Schema, version: int, buffer: bytes, offset: int = 0) -> tuple[dict[str, Any], int]:
@@ -95,7 +95,7 @@ def _compiled_writer(schema: Schema, version: int) -> Writer:
 
 def _struct_writer(fields: tuple[Field, ...], version: int, *, compact: bool) -> Writer:
     steps = [
-        Step(
+        FieldWriter(
             field.name,
             _field_writer(field, version, compact=compact),
             field.tag if field.tagged.has(version) else None,

@@ -18,7 +18,7 @@ _NO_TAGGED_FIELDS = b"\0"
 Writer = Callable[[bytearray, Any], None]
 
 
-class Step(NamedTuple):
+class FieldWriter(NamedTuple):
     """Describes how to write a field of a struct; `tag` is None if the field is not tagged."""
 
     name: str
@@ -99,7 +99,7 @@ def integer_array(type_: str, *, nullable: bool, compact: bool) -> Writer:
     return write
 
 
-def struct_(steps: Sequence[Step], *, flexible: bool) -> Writer:
+def struct_(steps: Sequence[FieldWriter], *, flexible: bool) -> Writer:
     """Return a writer of fields in order and, in a flexible version, tagged fields that differ from their default."""
     plain = [step for step in steps if step.tag is None]
     tagged = sorted((step for step in steps if step.tag is not None), key=lambda step: step.tag or 0)
@@ -143,7 +143,7 @@ def nullable_struct(write_struct: Writer, *, null: bytes) -> Writer:
     return write
 
 
-def _named(step: Step, out: bytearray, value: Any) -> None:
+def _named(step: FieldWriter, out: bytearray, value: Any) -> None:
     try:
         step.write(out, value)
     except (ValueError, TypeError, AttributeError) as error:

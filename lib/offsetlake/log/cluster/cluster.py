@@ -100,7 +100,7 @@ class LoopThread:
             self._runner.run(self._stop.wait())
 
 
-class Cluster:
+class BrokerConnections:
     """Connections to the brokers of a cluster, opened on demand, and the leaders of its partitions.
 
     The methods raise LogUnavailable for permanent failures and TryAgainError for temporary ones.

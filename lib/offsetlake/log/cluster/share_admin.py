@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from offsetlake.kafka.error_codes import GROUP_ID_NOT_FOUND, NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 from offsetlake.log.cluster import refusals
-from offsetlake.log.cluster.cluster import Cluster, LoopThread, TryAgainError
+from offsetlake.log.cluster.cluster import BrokerConnections, LoopThread, TryAgainError
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.cluster.share_requests import AlterOffsets, DeleteOffsets, DescribeOffsets
 
@@ -31,7 +31,7 @@ class ShareGroupAdmin:
 
     def __init__(self, connection: KafkaConnection) -> None:
         self._settings, self._thread = connection, LoopThread()
-        self._cluster = Cluster(connection)
+        self._cluster = BrokerConnections(connection)
 
     def __enter__(self) -> Self:
         self._thread.__enter__()
@@ -106,7 +106,7 @@ class ShareGroupAdmin:
 class _Supported:
     """A request that raises LogUnavailable for a broker without its API."""
 
-    def __init__(self, cluster: Cluster, request: Any) -> None:
+    def __init__(self, cluster: BrokerConnections, request: Any) -> None:
         self._cluster, self._request = cluster, request
 
     def prepare(self, versions: dict[int, tuple[int, int]]) -> Any:

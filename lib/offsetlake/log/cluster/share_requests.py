@@ -139,7 +139,7 @@ class DeleteResponse(Response):
     SCHEMA = Schema(("throttle_time_ms", Int32), *_ERROR, ("topics", CompactArray(*_TOPIC, *_ERROR, _TAGS)), _TAGS)
 
 
-class DeleteRequest(RequestStruct):
+class DeleteOffsetsRequest(RequestStruct):
     """DeleteShareGroupOffsetsRequest, version 0."""
 
     API_KEY = 92
@@ -149,7 +149,7 @@ class DeleteRequest(RequestStruct):
     SCHEMA = Schema(("group_id", _TEXT), ("topics", CompactArray(("topic_name", _TEXT), _TAGS)), _TAGS)
 
 
-class DeleteOffsets(Request[DeleteRequest]):
+class DeleteOffsets(Request[DeleteOffsetsRequest]):
     """Deletes the share partitions of topics."""
 
     API_KEY = 92
@@ -157,6 +157,6 @@ class DeleteOffsets(Request[DeleteRequest]):
     def __init__(self, group_id: str, topics: Collection[str]) -> None:
         self._group_id, self._topics = group_id, topics
 
-    def build(self, request_struct_class: type[DeleteRequest]) -> DeleteRequest:
+    def build(self, request_struct_class: type[DeleteOffsetsRequest]) -> DeleteOffsetsRequest:
         """Return the request."""
         return request_struct_class(self._group_id, [(topic, {}) for topic in self._topics], {})

@@ -9,7 +9,7 @@ import numpy as np
 from aiokafka.protocol.fetch import FetchRequest
 
 from offsetlake.kafka.batches import kernels
-from offsetlake.log.cluster.cluster import READ_UNCOMMITTED, Address, Cluster, LoopThread, TryAgainError
+from offsetlake.log.cluster.cluster import READ_UNCOMMITTED, Address, BrokerConnections, LoopThread, TryAgainError
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.cluster.epoch_requests import EpochEnds, UnsupportedError
 from offsetlake.log.positions import LogPartition
@@ -35,7 +35,7 @@ def read_tails(connection: KafkaConnection, queries: Sequence[TailQuery]) -> lis
 
 
 async def _read_tails(connection: KafkaConnection, queries: Sequence[TailQuery]) -> list[Tail]:
-    cluster = Cluster(connection)
+    cluster = BrokerConnections(connection)
 
     async def attempt() -> list[Tail]:
         await cluster.partitions(sorted({query.log_partition.topic for query in queries}))
@@ -53,7 +53,9 @@ async def _read_tails(connection: KafkaConnection, queries: Sequence[TailQuery])
         await cluster.close()
 
 
-async def _tails_of_leader(cluster: Cluster, leader: Address, queries: Sequence[TailQuery]) -> dict[LogPartition, Tail]:
+async def _tails_of_leader(
+    cluster: BrokerConnections, leader: Address, queries: Sequence[TailQuery]
+) -> dict[LogPartition, Tail]:
     tails = await _fetched(cluster, leader, queries, TAIL_BYTES)
     for query in queries:
         if query.log_partition not in tails:  # compaction removed the rest, or the next batch is larger
@@ -68,7 +70,7 @@ async def _tails_of_leader(cluster: Cluster, leader: Address, queries: Sequence[
 
 
 async def _fetched(
-    cluster: Cluster, leader: Address, queries: Sequence[TailQuery], max_bytes: int
+    cluster: BrokerConnections, leader: Address, queries: Sequence[TailQuery], max_bytes: int
 ) -> dict[LogPartition, Tail]:
     """Return the tails of the partitions of which the response contains a batch."""
     offsets = {query.log_partition: query.offset for query in queries}
@@ -88,7 +90,9 @@ async def _fetched(
     return tails
 
 
-async def _epoch_ends(cluster: Cluster, leader: Address, epochs: Mapping[LogPartition, int]) -> dict[LogPartition, int]:
+async def _epoch_ends(
+    cluster: BrokerConnections, leader: Address, epochs: Mapping[LogPartition, int]
+) -> dict[LogPartition, int]:
     """Return where leader epochs end; nothing if the broker does not support the request."""
     wanted = _by_topic({where: (epoch,) for where, epoch in epochs.items()})
     try:

@@ -15,7 +15,7 @@ from aiokafka.protocol.fetch import FetchRequest
 from offsetlake.errors import CorruptBatch, LogUnavailable
 from offsetlake.kafka.batches import kernels
 from offsetlake.kafka.error_codes import OFFSET_OUT_OF_RANGE
-from offsetlake.log.cluster.cluster import READ_UNCOMMITTED, Address, Cluster, LoopThread, TryAgainError
+from offsetlake.log.cluster.cluster import READ_UNCOMMITTED, Address, BrokerConnections, LoopThread, TryAgainError
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.positions import OFFSETS_TOPIC, LogExtent, LogPartition, OffsetRange
 
@@ -56,7 +56,7 @@ def names(connection: KafkaConnection) -> list[str]:
     """
 
     async def request() -> list[str]:
-        cluster = Cluster(connection)
+        cluster = BrokerConnections(connection)
         try:
             return await cluster.within_timeout(cluster.topics)
         finally:
@@ -106,7 +106,7 @@ def fetch(
 
 
 async def _describe(connection: KafkaConnection, topics: list[str]) -> LogExtent:
-    cluster = Cluster(connection)
+    cluster = BrokerConnections(connection)
 
     async def attempt() -> LogExtent:
         identity, partitions = await cluster.partitions(topics)
@@ -149,7 +149,7 @@ class _Reader:
     """Sends Fetch requests to the leaders of partitions, one at a time."""
 
     def __init__(self, connection: KafkaConnection, ranges: Sequence[PartitionRange], max_bytes: int) -> None:
-        self._cluster = Cluster(connection)
+        self._cluster = BrokerConnections(connection)
         self._ranges = ranges
         self._max_bytes = max_bytes
 

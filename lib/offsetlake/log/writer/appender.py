@@ -18,7 +18,7 @@ from offsetlake.errors import LogUnavailable
 from offsetlake.kafka.batches.writer import Batch
 from offsetlake.log.disk.segments import Segment, segments_of
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
-from offsetlake.log.writer.journal import Entry
+from offsetlake.log.writer.journal import JournalEntry
 from offsetlake.log.writer.journaling import Journaling
 from offsetlake.log.writer.ownership import disk_errors
 
@@ -117,7 +117,7 @@ class Appender:
         data = b"".join([batch.data for batch in batches])
         self._write(tail, data)
         if self._journaling is not None:
-            self._journaling.add(Entry(tail.partition, tail.base_offset, tail.size, data))
+            self._journaling.add(JournalEntry(tail.partition, tail.base_offset, tail.size, data))
             self._appended.append(tail)
         tail.size, tail.end, tail.unsynced = tail.size + len(data), end, True
         return first_offsets

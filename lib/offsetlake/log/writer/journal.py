@@ -45,7 +45,7 @@ _ENTRY, _NAME = struct.Struct(">qii"), struct.Struct(">h")
 _HEAD = _CRC.size + _RECORD_HEADER.size
 
 
-class Entry(NamedTuple):
+class JournalEntry(NamedTuple):
     """Record batches at a position of a segment, which is given by the name of its folder and its base offset."""
 
     partition: str
@@ -87,7 +87,7 @@ class Journal:
             raise
         to_disk(folder)
 
-    def encode(self, entries: Sequence[Entry]) -> bytes:
+    def encode(self, entries: Sequence[JournalEntry]) -> bytes:
         """Return the entries of a record."""
         pieces: list[bytes] = []
         for partition, segment, position, batches in entries:
@@ -132,7 +132,7 @@ def remove(folder: Path) -> None:
     to_disk(folder)
 
 
-def entries(folder: Path) -> list[Entry]:
+def entries(folder: Path) -> list[JournalEntry]:
     """Return the entries of the journal in a folder in the order in which they were written; none without a journal.
 
     They may be in the segments already. A record that was not completely written when the process ended is ignored,
@@ -205,14 +205,14 @@ def _record(data: bytes, position: int, stop: int, journal: int) -> _Record | No
     return _Record(lap, sequence, end, data[begin:end])
 
 
-def _entries(record: _Record) -> Iterator[Entry]:
+def _entries(record: _Record) -> Iterator[JournalEntry]:
     data, position = record.entries, 0
     while position < len(data):
         begin = position + _NAME.size
         position = begin + _NAME.unpack_from(data, position)[0]
         segment, place, size = _ENTRY.unpack_from(data, position)
         batches = position + _ENTRY.size
-        yield Entry(data[begin:position].decode(), segment, place, data[batches : batches + size])
+        yield JournalEntry(data[begin:position].decode(), segment, place, data[batches : batches + size])
         position = batches + size
 
 

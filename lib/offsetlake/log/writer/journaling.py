@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from io import FileIO
 from pathlib import Path
 
-from offsetlake.log.writer.journal import PARTS, Entry, Journal
+from offsetlake.log.writer.journal import PARTS, Journal, JournalEntry
 
 LOG = logging.getLogger(__name__)
 
@@ -25,11 +25,11 @@ class Journaling:
         self._folder = folder
         self._journal: Journal | None = None
         self._is_available = True
-        self._entries: list[Entry] = []
+        self._entries: list[JournalEntry] = []
         self._syncs: deque[tuple[int, Future[None]]] = deque()  # of the segments of laps, the oldest first
         self._thread = ThreadPoolExecutor(1, "segments")
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: JournalEntry) -> None:
         """Add batches that were appended to a segment."""
         self._entries.append(entry)
 

@@ -13,7 +13,7 @@ from offsetlake.log.disk.segment_bytes import end_of
 from offsetlake.log.disk.segments import partition_folders, segment_files, segments_of
 from offsetlake.log.positions import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC, LogPartition
 from offsetlake.log.writer import journal
-from offsetlake.log.writer.journal import JOURNAL, Entry
+from offsetlake.log.writer.journal import JOURNAL, JournalEntry
 from offsetlake.log.writer.ownership import disk_errors
 from offsetlake.util.atomic_files import to_disk
 
@@ -63,7 +63,7 @@ def _complete_swap(partition: Path) -> None:
         to_disk(partition)
 
 
-def _restore(path: Path, entries: list[Entry]) -> None:
+def _restore(path: Path, entries: list[JournalEntry]) -> None:
     """Write those batches to a segment that are not in it, and bring it to the disk."""
     if not path.exists():
         if path.parent.is_dir() and any(segment.path > path for segment in segments_of(path.parent)):
@@ -86,7 +86,7 @@ def _restore(path: Path, entries: list[Entry]) -> None:
         os.fdatasync(handle)
 
 
-def _batches(entries: list[Entry]) -> Iterator[tuple[int, bytes]]:
+def _batches(entries: list[JournalEntry]) -> Iterator[tuple[int, bytes]]:
     """Yield each record batch of the entries with its position."""
     for entry in entries:
         begin = 0

@@ -27,7 +27,7 @@ from offsetlake.util.atomic_files import to_disk
 FIRST_METADATA_SECONDS = 30
 
 
-class Plan(NamedTuple):
+class AdoptionPlan(NamedTuple):
     """What an adoption does.
 
     | Field    | Description |
@@ -40,7 +40,7 @@ class Plan(NamedTuple):
     unserved: list[UnservedGroup]
 
 
-def plan(settings: Settings) -> Plan:
+def plan(settings: Settings) -> AdoptionPlan:
     """Return what adopting the cluster does.
 
     Raises:
@@ -65,12 +65,12 @@ def adopt(settings: Settings) -> list[dict[str, Any]]:
         return asyncio.run(_adopt(settings))
 
 
-async def _plan(settings: Settings) -> Plan:
+async def _plan(settings: Settings) -> AdoptionPlan:
     async with metadata(settings) as cluster:
         folder = Path(settings.log)
         await new_identity(cluster, folder)
         _check_folder(folder)
-        return Plan(rows_of(cluster, "copy from its leader, then lead"), await unserved_groups(cluster))
+        return AdoptionPlan(rows_of(cluster, "copy from its leader, then lead"), await unserved_groups(cluster))
 
 
 def rows_of(cluster: Cluster, action: str) -> list[dict[str, Any]]:

@@ -124,7 +124,7 @@ class Cluster:
         finally:
             self._nodes.close()
 
-    async def send(self, api: int, versions: range, values: Values) -> requests.Response:
+    async def send(self, api: int, versions: range, values: Values) -> requests.NodeResponse:
         """Send a request to any broker.
 
         Raises:

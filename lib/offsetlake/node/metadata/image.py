@@ -34,7 +34,7 @@ class Placement(NamedTuple):
     offline: Sequence[int]
 
 
-class Columns:
+class TopicColumns:
     """The topics of a cluster, to which `add` adds one after the other.
 
     | Field      | Description |
@@ -88,7 +88,7 @@ class ClusterImage:
         cluster_id: str | None,
         controller_id: int,
         brokers: Sequence[ClusterBroker],
-        columns: Columns,
+        columns: TopicColumns,
     ) -> None:
         self.cluster_id, self.controller_id, self.brokers = cluster_id, controller_id, brokers
         self.columns, self._nodes = columns, [*columns.nodes]
@@ -185,7 +185,7 @@ class ClusterImage:
 @cache
 def no_cluster() -> ClusterImage:
     """Return the image before the first metadata: no topics and no brokers."""
-    return ClusterImage(None, -1, (), Columns())
+    return ClusterImage(None, -1, (), TopicColumns())
 
 
 def _placement(nodes: bytes) -> Placement:

@@ -4,7 +4,7 @@ import struct
 from itertools import count
 
 from offsetlake.kafka.uuid import ZERO_UUID
-from offsetlake.node.metadata.image import ClusterBroker, ClusterImage, Columns
+from offsetlake.node.metadata.image import ClusterBroker, ClusterImage, TopicColumns
 from offsetlake.serve.protocol import wire
 from offsetlake.serve.steps import Steps
 
@@ -36,7 +36,7 @@ def read_image(body: bytes, version: int) -> Steps[ClusterImage]:
         cursor.tags()
         brokers.append(ClusterBroker(node, host.decode(), port, None if rack is None else rack.decode()))
     cluster_id, controller_id = cursor.string(), cursor.int32()
-    columns = Columns()
+    columns = TopicColumns()
     for _ in range(cursor.length()):
         yield from _read_topic(cursor, body, columns)
     if version <= _AUTHORIZED_OPERATIONS_UNTIL:
@@ -57,7 +57,7 @@ def _after_nodes(body: bytes, position: int) -> int:
     return position
 
 
-def _read_topic(cursor: wire.Cursor, body: bytes, columns: Columns) -> Steps[None]:
+def _read_topic(cursor: wire.Cursor, body: bytes, columns: TopicColumns) -> Steps[None]:
     error, name, topic_id, internal = cursor.int16(), cursor.string(), cursor.raw(16), cursor.bool_()
     partitions = []
     for number in range(cursor.length(_MIN_PARTITION_BYTES)):

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from offsetlake.pipeline.changes.execute import rows_of
 from offsetlake.pipeline.changes.group_selection import GroupSelection
-from offsetlake.pipeline.changes.live import LIMIT, Live
+from offsetlake.pipeline.changes.live import LIMIT, LiveChange
 from offsetlake.rules.reduction import KEY
 from offsetlake.util.columns import by_row, taken
 from offsetlake.util.row_codes import rows_in
@@ -45,7 +45,7 @@ def plan_alterations(
     strategy: Strategy,
     now: int,
     expected: pa.Array | None = None,
-    live: Live | None = None,
+    live: LiveChange | None = None,
 ) -> pa.Table:
     """Return rows of `alterations`, with the columns `requested_offset` and `note`, and `live.LIMIT` with `live`.
 

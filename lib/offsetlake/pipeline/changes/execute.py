@@ -36,7 +36,7 @@ def execute(
     say: Callable[[str], None],
     notes: Sequence[str] = (),
     requester: str | None = None,
-) -> tuple[pa.Table, runs.Report]:
+) -> tuple[pa.Table, runs.FinishedRun]:
     """Make a plan, write it to `table`, and emit it.
 
     The lake, and a log that offsetlake owns, stay locked in between. If the process is killed, the plan remains, and

@@ -10,7 +10,7 @@ LIMIT = "rewind_seconds"
 """The column of plans with the time after which members that do not respond are removed; null without members."""
 
 
-class Live(NamedTuple):
+class LiveChange(NamedTuple):
     """How groups with members are changed.
 
     | Field | Description |

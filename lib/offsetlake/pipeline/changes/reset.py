@@ -11,7 +11,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.changes import targets
 from offsetlake.pipeline.changes.alterations import OFFSET, Strategy, plan_alterations
 from offsetlake.pipeline.changes.group_selection import groups_like, groups_named, select_groups
-from offsetlake.pipeline.changes.live import Live
+from offsetlake.pipeline.changes.live import LiveChange
 from offsetlake.queries.history.as_of import offsets_as_of
 from offsetlake.queries.history.before import LogPosition, offsets_before
 from offsetlake.queries.history.deleted import deleted_offsets, done_by, groups_in_history
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from offsetlake.log.cluster.admin import ClusterAdmin
 
 
-def undo(lake: Lake, run_id: int, now: int, live: Live | None = None) -> pa.Table:
+def undo(lake: Lake, run_id: int, now: int, live: LiveChange | None = None) -> pa.Table:
     """Plan to undo a run of `emit`, for offsets that have not changed since, and for those of groups with members."""
     done = done_by(lake, run_id)
     wanted, expected = targets.before_run(done)
@@ -41,7 +41,7 @@ def as_of(
     moment: int | LogPosition,
     scope: targets.Scope,
     now: int,
-    live: Live | None = None,
+    live: LiveChange | None = None,
 ) -> pa.Table:
     """Plan to restore the offsets of groups at a moment; offsets that were committed only later do not change.
 
@@ -135,7 +135,7 @@ class Reset:
     timestamp: int | None = None
     source: str = ""
     only_if: int | None = None
-    live: Live | None = None
+    live: LiveChange | None = None
 
     @property
     def evidence(self) -> str | None:

@@ -6,13 +6,13 @@ from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.changes import reset as offset_resets
 from offsetlake.pipeline.changes import share_groups
-from offsetlake.pipeline.changes.live import Live
+from offsetlake.pipeline.changes.live import LiveChange
 from offsetlake.pipeline.changes.targets import Scope
 from offsetlake.queries.history.before import LogPosition
 from offsetlake.queries.history.deleted import groups_in_history
 
 
-def restore_run(lake: Lake, run_id: int, now: int, live: Live | None, *, through_cluster: bool) -> pa.Table:
+def restore_run(lake: Lake, run_id: int, now: int, live: LiveChange | None, *, through_cluster: bool) -> pa.Table:
     """Plan to undo a run, for offsets that have not changed since; raise BadRequest if it changed nothing."""
     of_share_groups = share_groups.undo_share_changes(lake, run_id, now, through_cluster=through_cluster)
     try:
@@ -30,7 +30,7 @@ def restore_as_of(
     moment: int | LogPosition,
     scope: Scope,
     now: int,
-    live: Live | None,
+    live: LiveChange | None,
     *,
     through_cluster: bool,
 ) -> pa.Table:

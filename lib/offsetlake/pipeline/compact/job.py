@@ -32,7 +32,7 @@ JOB = COMPACT
 
 def compact(
     spark: Callable[[], "SparkSession | None"], lake: Lake, say: Callable[[str], None], through_run: int | None = None
-) -> runs.Report:
+) -> runs.FinishedRun:
     """Update the state tables to the newest finished ingest. An interrupted run is resumed, and compacts nothing else.
 
     Args:
@@ -134,7 +134,7 @@ def _apply(spark: "SparkSession | None", lake: Lake, plan: plans.CompactPlan, sa
     discard_files(lake, "offset_commits", {file.path for item in items for file in item.commits})
 
 
-def _finish(lake: Lake, plan: plans.CompactPlan, *, counted: bool) -> runs.Report:
+def _finish(lake: Lake, plan: plans.CompactPlan, *, counted: bool) -> runs.FinishedRun:
     counts = {table: lake.count(table) for table in STATE} if counted else _former_counts(lake)
     return current_run.finish(
         lake,

@@ -38,7 +38,7 @@ def rebuild(
     say: Callable[[str], None],
     tables: Sequence[str] = TABLES,
     log_partition: int | None = None,
-) -> runs.Report:
+) -> runs.FinishedRun:
     """Rebuild state tables from history, and drop table features that deltalake cannot write from any table.
 
     Each table is replaced in one commit: a killed run leaves the old table or the new one. An interrupted run is
@@ -84,7 +84,7 @@ def is_written(lake: Lake, table: str) -> bool:
 
 def _run(
     spark: Callable[[], "SparkSession | None"], lake: Lake, plan: plans.RebuildPlan, say: Callable[[str], None]
-) -> runs.Report:
+) -> runs.FinishedRun:
     refuse_changed(lake, *REDUCED_HISTORY, "runs")
     for table in plan.tables:
         if dropped := take_features_away(lake, table):

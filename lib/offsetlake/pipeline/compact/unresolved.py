@@ -15,7 +15,7 @@ from offsetlake.kafka.records.other_records import UNKNOWN_MARKER
 from offsetlake.lake.files import table_schema
 from offsetlake.lake.history.history_files import RecordSource
 from offsetlake.pipeline.compact.group_ranges import EVERY_GROUP, GroupRange
-from offsetlake.rules.groups.replay import NOTHING_UNREAD, ReplayedGroups, Unread
+from offsetlake.rules.groups.replay import NOTHING_UNREAD, QuarantinedRecords, ReplayedGroups
 from offsetlake.rules.unresolved import Row, concerned, newest, not_superseded, unknown_markers
 
 TABLE = "unresolved_records"
@@ -52,7 +52,7 @@ class Quarantined:
             [{name: row[name] for name in columns} | {"marker": UNKNOWN_MARKER} for row in rows], schema
         )
 
-    def unread(self, partition: int) -> Unread:
+    def unread(self, partition: int) -> QuarantinedRecords:
         """Return the new records that concern groups of one log partition."""
         if not (self.stored or self.new):
             return NOTHING_UNREAD
@@ -61,7 +61,7 @@ class Quarantined:
             for row in self.stored
             if (row["scope"], row["log_topic"], row["log_partition"]) == ("log_partition", OFFSETS_TOPIC, partition)
         ]
-        return Unread.of([row for row in self.new if row["log_partition"] == partition], *earlier)
+        return QuarantinedRecords.of([row for row in self.new if row["log_partition"] == partition], *earlier)
 
     def left(
         self,

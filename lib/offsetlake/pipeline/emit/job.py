@@ -35,7 +35,7 @@ def emit(
     say: Callable[[str], None],
     selected: pa.Table | None = None,
     requester: str | None = None,
-) -> runs.Report:
+) -> runs.FinishedRun:
     """Write planned `tombstones` and `alterations` to the log, or through a live cluster.
 
     Args:
@@ -79,7 +79,7 @@ def emit_through(
     planned_by: int | None = None,
     live: pa.Table | None = None,
     selected: pa.Table | None = None,
-) -> runs.Report:
+) -> runs.FinishedRun:
     """Emit for a job that has locked the lake and opened the log.
 
     Args:

@@ -78,7 +78,7 @@ def expire(
     say: Callable[[str], None],
     missing: Missing | None = None,
     compacted_by: int | None = None,
-) -> runs.Report:
+) -> runs.FinishedRun:
     """Evaluate the retention rules for every stored offset, and update the planned tombstones.
 
     An interrupted run is resumed with the time and the policy of its plan.
@@ -141,7 +141,7 @@ def _plan(lake: Lake, policy: RetentionPolicy, now: int, missing: Missing | None
 
 def _evaluate(
     spark: Callable[[], "SparkSession"], lake: Lake, plan: ExpirePlan, say: Callable[[str], None]
-) -> runs.Report:
+) -> runs.FinishedRun:
     """Write the decisions and the row of the run; return the row."""
     results = _decide(spark, lake, plan, say)
     commit(lake, "tombstones", [result.changes for result in results], JOB, plan.run_id)
@@ -186,7 +186,7 @@ def _decide(
     return distribute(session, task, chunk_partitions(session, partitions))
 
 
-def _finish(lake: Lake, plan: ExpirePlan, counts: Counter[str], oldest_planned: int) -> runs.Report:
+def _finish(lake: Lake, plan: ExpirePlan, counts: Counter[str], oldest_planned: int) -> runs.FinishedRun:
     """Write the row of a run."""
     decisions = dict.fromkeys(_DECISIONS, 0) | counts
     # Later runs than those that the tables include may have emitted tombstones.

@@ -20,7 +20,9 @@ from offsetlake.util.row_codes import among
 JOB = "reject"
 
 
-def reject(lake: Lake, selected: pa.Table, requester: str, say: Callable[[str], None]) -> tuple[pa.Table, runs.Report]:
+def reject(
+    lake: Lake, selected: pa.Table, requester: str, say: Callable[[str], None]
+) -> tuple[pa.Table, runs.FinishedRun]:
     """Withdraw planned tombstones, and do not plan them again for the same commits.
 
     Args:
@@ -54,7 +56,7 @@ def reject(lake: Lake, selected: pa.Table, requester: str, say: Callable[[str], 
 
 def take_back(
     lake: Lake, selected: pa.Table, requester: str, say: Callable[[str], None]
-) -> tuple[pa.Table, runs.Report]:
+) -> tuple[pa.Table, runs.FinishedRun]:
     """Remove rejections, so that the next evaluation plans their tombstones again if a rule still expires them.
 
     Args and results are those of `reject`. The tombstones stay withdrawn until then.
@@ -81,7 +83,7 @@ def take_back(
         return withdrawn
 
 
-def _withdraw(lake: Lake, rows: pa.Table, reason: str) -> tuple[pa.Table, runs.Report]:
+def _withdraw(lake: Lake, rows: pa.Table, reason: str) -> tuple[pa.Table, runs.FinishedRun]:
     """Record decisions as withdrawn; return them, and the row of `runs`."""
     plan = current_run.begin(lake, JOB, plans.Plan())
     rows = replaced(rows.cast(table_schema("tombstones")), run_id=plan.run_id, outcome="withdrawn", reason=reason)

@@ -33,7 +33,7 @@ def ingest(
     log: LogAddress,
     say: Callable[[str], None],
     ask: log_ends.Ask | None = None,
-) -> runs.Report:
+) -> runs.FinishedRun:
     """Read new records of the log into the history tables. An interrupted run is resumed, and reads nothing else.
 
     Args:
@@ -95,10 +95,10 @@ def _record_ends(lake: Lake, plan: plans.IngestPlan, ask: log_ends.Ask | None) -
     return plan.with_notes(*ends.notes)
 
 
-def _finish(lake: Lake, plan: plans.IngestPlan, ranges: Mapping[LogPartition, OffsetRange]) -> runs.Report:
+def _finish(lake: Lake, plan: plans.IngestPlan, ranges: Mapping[LogPartition, OffsetRange]) -> runs.FinishedRun:
     counts = {table: rows_of_run(lake, table, plan.run_id) if ranges else 0 for table in HISTORY}
     ends = [LastRead(*position) for position in plan.positions]
-    positions = tuple(runs.LogPosition(*end[:4]) for end in ends)
+    positions = tuple(runs.IngestPosition(*end[:4]) for end in ends)
     epochs = tuple(
         runs.LeaderEpoch(*end.log_partition, end.leader_epoch) for end in ends if end.leader_epoch is not None
     )

@@ -52,7 +52,7 @@ def rows_about(lake: Lake, principal: str) -> pa.Table:
     return pa.Table.from_pylist(found)
 
 
-def forget(lake: Lake, principal: str, say: Callable[[str], None]) -> runs.Report:
+def forget(lake: Lake, principal: str, say: Callable[[str], None]) -> runs.FinishedRun:
     """Replace the name, client ids and addresses of a principal, and remove what older versions of the table contain.
 
     An interrupted run is resumed first. The row of `runs` counts the replaced rows, and does not name the principal.
@@ -86,7 +86,7 @@ def _count(lake: Lake, principal: str) -> int:
     return lake.count(_TABLE, f"principal = {quoted(principal)}")
 
 
-def _run(lake: Lake, plan: plans.ForgetPlan, say: Callable[[str], None]) -> runs.Report:
+def _run(lake: Lake, plan: plans.ForgetPlan, say: Callable[[str], None]) -> runs.FinishedRun:
     say(f"replacing the principal in {counted(plan.rows, 'audit event')}")
     replace_files(lake, _TABLE, _without_principal(lake, plan.principal), JOB, plan.run_id)
     say("removing the files and the log entries of older versions of the table")

@@ -74,7 +74,7 @@ def maintain(
     say: Callable[[str], None],
     keep: Keep = FOREVER,
     now: int | None = None,
-) -> runs.Report:
+) -> runs.FinishedRun:
     """Cut a log, drop old history, compact the tables, compare the commits of an older version, and vacuum the tables.
 
     An interrupted run drops what it had planned to drop, and does everything else again.

@@ -5,14 +5,14 @@ import numpy as np
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.exploring.changes import KINDS, Changes
 from offsetlake.queries.exploring.step import Row
-from offsetlake.queries.exploring.steps import Column
+from offsetlake.queries.exploring.steps import IntegerColumn
 from offsetlake.queries.history.before import LogPosition
 
 _COMMIT = KINDS.index("commit")
 _MAX_TOGETHER = 1 << 14  # a request with more offsets is several batches
 
 
-def start_of_change(lake: Lake, record: Row, of_group: Changes[Column] | None) -> LogPosition:
+def start_of_change(lake: Lake, record: Row, of_group: Changes[IntegerColumn] | None) -> LogPosition:
     """Return the position of the first record of the change that a record belongs to, or of what decided it.
 
     A request that sets several offsets writes a record for each, one after the other and with one timestamp. Ordinary

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from offsetlake.lake.lake import Lake
 from offsetlake.queries.exploring.keys import Key
-from offsetlake.queries.exploring.steps import NONE, Column, Flags, Steps
+from offsetlake.queries.exploring.steps import NONE, Flags, IntegerColumn, OffsetSteps
 from offsetlake.queries.history.resets import REPAIR, are_resets, in_empty_periods
 from offsetlake.util.row_codes import Ints
 
@@ -30,7 +30,7 @@ _DECISIONS = """
 Row = Mapping[str, Any]
 Place = tuple[int, int]
 Kinds = npt.NDArray[np.int8]
-Column_co = TypeVar("Column_co", bound=Column, covariant=True)
+Column_co = TypeVar("Column_co", bound=IntegerColumn, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,11 @@ class Decisions:
 class Changes(Generic[Column_co]):
     """Steps of offsets of a group, the number of the kind of each, in KINDS, and the decisions about the offsets."""
 
-    steps: Steps[Column_co]
+    steps: OffsetSteps[Column_co]
     kinds: Kinds
     decisions: Decisions
 
-    def of(self, topic: str, partition: int) -> "Changes[Column]":
+    def of(self, topic: str, partition: int) -> "Changes[IntegerColumn]":
         """Return the changes of one offset."""
         if [*self.steps.offsets] == [(topic, partition)]:
             return self
@@ -74,13 +74,13 @@ class Changes(Generic[Column_co]):
         return Changes(self.steps.at(chosen), self.kinds[chosen], self.decisions)
 
 
-def classified(lake: Lake, key: Key, steps: Steps[Ints]) -> Changes[Ints]:
+def classified(lake: Lake, key: Key, steps: OffsetSteps[Ints]) -> Changes[Ints]:
     """Return steps of a key with their kinds."""
     decisions = Decisions.read(lake, key)
     return Changes(steps, _kinds(lake, key, steps, decisions), decisions)
 
 
-def _kinds(lake: Lake, key: Key, steps: Steps[Ints], decisions: Decisions) -> Kinds:
+def _kinds(lake: Lake, key: Key, steps: OffsetSteps[Ints], decisions: Decisions) -> Kinds:
     made = _places(steps.log_partition, steps.log_offset, decisions.made)
     decided = {index: decisions.made[place]["decision"] for index, place in made.items()}
     by_us = _flags(steps, [index for index, decision in decided.items() if decision not in (None, REPAIR)])
@@ -132,7 +132,7 @@ def _places(log_partition: Ints, log_offset: Ints, wanted: Mapping[Place, Row]) 
     return {index: place for index, place in places if place in wanted}
 
 
-def _flags(steps: Steps[Ints], indexes: list[int]) -> Flags:
+def _flags(steps: OffsetSteps[Ints], indexes: list[int]) -> Flags:
     flags = np.zeros(len(steps.new), np.bool_)
     flags[indexes] = True
     return flags

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from offsetlake.queries.exploring.changes import Changes
-from offsetlake.queries.exploring.steps import Steps
+from offsetlake.queries.exploring.steps import OffsetSteps
 from offsetlake.util.row_codes import Ints
 
 _BLOCK = 64
@@ -86,6 +86,6 @@ class PackedInts:
 def packed(changes: Changes[Ints]) -> Changes[PackedInts]:
     """Return changes whose integers are packed."""
     steps = changes.steps
-    columns = [getattr(steps, field.name) for field in fields(Steps)[1:]]
+    columns = [getattr(steps, field.name) for field in fields(OffsetSteps)[1:]]
     both: list[Any] = [column if column.dtype == np.bool_ else PackedInts.of(column) for column in columns]
-    return Changes(Steps(steps.offsets, *both), changes.kinds, changes.decisions)
+    return Changes(OffsetSteps(steps.offsets, *both), changes.kinds, changes.decisions)

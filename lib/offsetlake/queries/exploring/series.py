@@ -11,7 +11,7 @@ from offsetlake.lake.log_ends import newest_asked, rows_until
 from offsetlake.lake.sql.engine import quoted
 from offsetlake.queries.exploring.changes import KINDS, Changes, Kinds, classified
 from offsetlake.queries.exploring.keys import REBALANCES, Key
-from offsetlake.queries.exploring.steps import NONE, Column, Steps, key_steps, steps_in_portions
+from offsetlake.queries.exploring.steps import NONE, IntegerColumn, OffsetSteps, key_steps, steps_in_portions
 from offsetlake.queries.questions import key_history
 from offsetlake.util.row_codes import Ints
 
@@ -33,7 +33,7 @@ class Series:
     | Field      | Description |
     |------------|-------------|
     | commits    | number of commits and tombstones that took effect, also those that `steps` omits |
-    | steps      | columns of `Steps.take` (new_offset is null: deleted); in log order |
+    | steps      | columns of `OffsetSteps.take` (new_offset is null: deleted); in log order |
     | marks      | the same of changes other than commits, and change; principal, client_id: null = not recorded |
     | more_marks | number of such changes that `marks` omits: those with the smallest differences |
     | rebalances | times at which the group had a new generation or epoch, at most one for each bucket |
@@ -59,7 +59,7 @@ def series(
     partition: int,
     from_ms: int | None = None,
     until_ms: int | None = None,
-    changes: Changes[Column] | None = None,
+    changes: Changes[IntegerColumn] | None = None,
     ends: pa.Table | None = None,
 ) -> Series:
     """Return the offset of one partition over a period, by default all of history, in at most 4 * MAX_BUCKETS steps.
@@ -99,7 +99,7 @@ def series(
     )
 
 
-def _coordinator_last(lake: Lake, key: Key, changes: Changes[Column]) -> Changes[Column]:
+def _coordinator_last(lake: Lake, key: Key, changes: Changes[IntegerColumn]) -> Changes[IntegerColumn]:
     """Return changes of an offset, those in the log partition that coordinates its group after those in others."""
     partitions = key_history(lake, key.group_id, key.topic or "", key.partition or 0).partitions
     if len(partitions) < 2:
@@ -115,7 +115,7 @@ def notable_changes(
     from_ms: int | None,
     until_ms: int | None,
     limit: int,
-    changes: Changes[Column] | None = None,
+    changes: Changes[IntegerColumn] | None = None,
 ) -> tuple[pa.Table, int]:
     """Return the newest changes of a group other than commits in a period, and the number of all of them.
 
@@ -132,7 +132,7 @@ def notable_changes(
     return _with_authors(lake, key, rows), count
 
 
-def _notable(changes: Changes[Column], from_ms: int | None, until_ms: int | None) -> pa.Table:
+def _notable(changes: Changes[IntegerColumn], from_ms: int | None, until_ms: int | None) -> pa.Table:
     """Return the changes that are not plain commits in a period."""
     notable = np.flatnonzero(changes.kinds)
     times = changes.steps.time[notable]
@@ -155,7 +155,7 @@ def _named(numbers: Kinds) -> pa.Array:
     return pa.array(KINDS).take(pa.array(numbers))
 
 
-def _lengths(steps: Steps[Column], numbers: Ints) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+def _lengths(steps: OffsetSteps[IntegerColumn], numbers: Ints) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
     """Return how far the offset moved in some steps; infinitely far if it was deleted or had been."""
     old, new = steps.old[numbers], steps.new[numbers]
     return np.where((old == NONE) | (new == NONE), np.inf, np.abs(new.astype(float) - old.astype(float)))
@@ -199,7 +199,7 @@ def recorded_ends(lake: Lake, topic: str, partition: int) -> pa.Table:
     return ends.sort_by("asked_timestamp").select(_ENDS)
 
 
-def _with_lag(ends: pa.Table, steps: Steps[Column], times: Ints, low: int, high: int) -> pa.Table:
+def _with_lag(ends: pa.Table, steps: OffsetSteps[IntegerColumn], times: Ints, low: int, high: int) -> pa.Table:
     """Return the log end offsets of a period, each with the lag at that time."""
     ends = ends.filter((pc.field("asked_timestamp") >= low) & (pc.field("asked_timestamp") <= high))
     asked, offsets, starts = (ends[name].to_numpy() for name in _ENDS)

@@ -13,7 +13,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.queries.exploring.changes import KINDS, Changes, classified, rows_of
 from offsetlake.queries.exploring.group_state import group_before
 from offsetlake.queries.exploring.keys import Key
-from offsetlake.queries.exploring.steps import NONE, Column, Steps, key_steps
+from offsetlake.queries.exploring.steps import NONE, IntegerColumn, OffsetSteps, key_steps
 from offsetlake.queries.history.key_history import DETAILS
 from offsetlake.queries.questions import key_history
 from offsetlake.queries.selection import check_committed
@@ -25,7 +25,7 @@ _ROWS_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class OffsetStep:
     """A record of one offset and what is known about it.
 
     | Field       | Description |
@@ -59,14 +59,14 @@ def step(
     partition: int,
     log_partition: int,
     log_offset: int,
-    changes: Changes[Column] | None = None,
-) -> Step:
+    changes: Changes[IntegerColumn] | None = None,
+) -> OffsetStep:
     """Return a step of an offset; raise NotInLake if there is no such record of this group, topic and partition.
 
     `changes` are those of the partition, by default read from history.
     """
     key = Key(group_id, topic, partition)
-    found: Changes[Column] = changes or classified(lake, key, key_steps(lake, key))
+    found: Changes[IntegerColumn] = changes or classified(lake, key, key_steps(lake, key))
     every = found.steps
     index, change, around = every.index(log_partition, log_offset), None, dict[str, int]()
     if index is not None:
@@ -83,13 +83,13 @@ def step(
     run = None
     if change and change["run_id"] is not None:
         run = next(iter(lake.query(f"SELECT * FROM runs WHERE run_id = {change['run_id']}", "runs").to_pylist()), None)  # noqa: S608
-    return Step(
+    return OffsetStep(
         rows[log_offset], change, rows.get(around.get("before")), rows.get(around.get("after")),
         run, group, members[:_MAX_MEMBERS], rebalance, None if index is None else _caught_up(every, index),
     )  # fmt: skip
 
 
-def _around(steps: Steps[Column], index: int) -> dict[str, int]:
+def _around(steps: OffsetSteps[IntegerColumn], index: int) -> dict[str, int]:
     """Return the log offsets of the steps before and after one; steps of an offset are in the order of the log."""
     rows = steps.at(np.arange(index, min(index + 2, len(steps.new))))
     around = {"before": rows.old_log_offset[0], "after": NONE}
@@ -99,7 +99,7 @@ def _around(steps: Steps[Column], index: int) -> dict[str, int]:
 
 
 def _records(
-    lake: Lake, key: Key, log_partition: int, numbers: Sequence[int], changes: Changes[Column]
+    lake: Lake, key: Key, log_partition: int, numbers: Sequence[int], changes: Changes[IntegerColumn]
 ) -> dict[int | None, Row]:
     """Return rows of `questions.history` by log offset; only that of the first record lacks what was before it."""
     span = f"log_partition = {log_partition} AND log_offset BETWEEN {min(numbers)} AND {max(numbers)}"
@@ -109,14 +109,14 @@ def _records(
     return {row["log_offset"]: {**row, "event": _event(row, changes)} for row in chosen.to_pylist()}
 
 
-def _event(row: Row, changes: Changes[Column]) -> str:
+def _event(row: Row, changes: Changes[IntegerColumn]) -> str:
     """Return the event of a row, of which it is not known yet whether it is a reset."""
     index = changes.steps.index(row["log_partition"], row["log_offset"]) if row["event"] == "commit" else None
     is_reset = index is not None and KINDS[changes.at(np.array([index])).kinds[0]] == "reset"
     return "reset" if is_reset else str(row["event"])
 
 
-def _caught_up(steps: Steps[Column], index: int) -> Row | None:
+def _caught_up(steps: OffsetSteps[IntegerColumn], index: int) -> Row | None:
     """Return when an offset that was set back reached its former value again."""
     row = slice(index, index + 1)
     (partition,), (old,), (new,) = steps.log_partition[row], steps.old[row], steps.new[row]

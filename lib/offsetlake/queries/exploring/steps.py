@@ -30,7 +30,7 @@ _PARTITION_BITS = 32
 Flags = npt.NDArray[np.bool_]
 
 
-class Column(Protocol):
+class IntegerColumn(Protocol):
     """Integers, of which some are read at a time: an array, or `packed.PackedInts`."""
 
     def __len__(self) -> int:
@@ -40,11 +40,11 @@ class Column(Protocol):
         """Return the integers of a slice, or those at some indexes."""
 
 
-Column_co = TypeVar("Column_co", bound=Column, covariant=True)
+Column_co = TypeVar("Column_co", bound=IntegerColumn, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Steps(Generic[Column_co]):
+class OffsetSteps(Generic[Column_co]):
     """The steps of some offsets of a group in the order of the log; NONE stands for null. They take 58 bytes each.
 
     | Field           | Description |
@@ -81,10 +81,10 @@ class Steps(Generic[Column_co]):
         found = bisect_left(range(len(self.log_offset)), wanted, key=place)
         return found if found < len(self.log_offset) and place(found) == wanted else None
 
-    def at(self, chosen: Ints) -> "Steps[Ints]":
+    def at(self, chosen: Ints) -> "OffsetSteps[Ints]":
         """Return some of the steps, by their indexes."""
         columns: Iterator[Any] = (getattr(self, field.name)[chosen] for field in fields(self)[1:])
-        return Steps(self.offsets, *columns)
+        return OffsetSteps(self.offsets, *columns)
 
     def of(self, topic: str, partition: int) -> Ints:
         """Return the indexes of the steps of an offset."""
@@ -98,12 +98,12 @@ class Steps(Generic[Column_co]):
         return pa.table({name: pa.array(values, mask=values == NONE) for name, values in columns.items()} | places)
 
 
-def key_steps(lake: Lake, key: Key) -> Steps[Ints]:
+def key_steps(lake: Lake, key: Key) -> OffsetSteps[Ints]:
     """Return the steps of an offset, or of all offsets of a group."""
     return _in_order(key, _read(lake, key, "true"))
 
 
-def steps_of_few(lake: Lake, key: Key, max_records: int) -> Steps[Ints] | None:
+def steps_of_few(lake: Lake, key: Key, max_records: int) -> OffsetSteps[Ints] | None:
     """Return the steps of the offsets of a group; None if more than `max_records` records of it took effect."""
     parts, count = [], 0
     for part in _read(lake, key, "true"):
@@ -114,7 +114,7 @@ def steps_of_few(lake: Lake, key: Key, max_records: int) -> Steps[Ints] | None:
     return _in_order(key, parts)
 
 
-def steps_in_portions(lake: Lake, key: Key, max_records: int) -> Iterator[Steps[Ints]]:
+def steps_in_portions(lake: Lake, key: Key, max_records: int) -> Iterator[OffsetSteps[Ints]]:
     """Yield the steps of all offsets of a group: those of some offsets at a time, which have `max_records` records.
 
     An offset that has more is yielded alone. Memory is about 150 bytes for each record of a portion.
@@ -141,7 +141,7 @@ def _read(lake: Lake, key: Key, condition: str) -> Iterator[dict[str, Any]]:
     return _placed(lake, key, lake.engine(["offset_commits"], {}).stream(sql))
 
 
-def _in_order(key: Key, placed: Iterable[dict[str, Any]]) -> Steps[Ints]:
+def _in_order(key: Key, placed: Iterable[dict[str, Any]]) -> OffsetSteps[Ints]:
     """Return the steps of records that took effect."""
     parts = [*placed]
     offsets, number = _numbered(key, parts)
@@ -162,8 +162,8 @@ def _in_order(key: Key, placed: Iterable[dict[str, Any]]) -> Steps[Ints]:
     skips = _skips_ahead(keys, old, new)
     steps = (number, partition, offset, time, new, old, old_offset, is_transactional[order].astype(bool), skips)
     if len(offsets) == 1 and not np.any(np.diff(partition)):
-        return Steps(offsets, *steps)
-    return Steps(offsets, *steps).at(np.lexsort((offset, partition)))
+        return OffsetSteps(offsets, *steps)
+    return OffsetSteps(offsets, *steps).at(np.lexsort((offset, partition)))
 
 
 def _numbered(key: Key, parts: Sequence[dict[str, Any]]) -> tuple[list[tuple[str, int]], Ints]:

@@ -29,7 +29,7 @@ from offsetlake.queries.history.replayed import first_rows, replayed
 from offsetlake.queries.log_clock import first_instant
 from offsetlake.queries.questions import GROUP_COLUMNS
 from offsetlake.queries.selection import check_state, known_groups, log_partitions_like
-from offsetlake.rules.groups.replay import NOTHING_UNREAD, Unread, replay_groups
+from offsetlake.rules.groups.replay import NOTHING_UNREAD, QuarantinedRecords, replay_groups
 from offsetlake.rules.reduction import PART, Latest, Reduction
 from offsetlake.rules.unresolved import unread_by_partition
 from offsetlake.util.times import to_iso
@@ -127,7 +127,7 @@ def _groups_of(
     return _with_offsets(groups, counts)
 
 
-def _unread(history: History, partitions: Sequence[int], instant_ms: int) -> dict[int, Unread]:
+def _unread(history: History, partitions: Sequence[int], instant_ms: int) -> dict[int, QuarantinedRecords]:
     """Return the quarantined records that concerned groups at an instant, by log partition; usually none.
 
     The time of a batch that cannot be read is unknown: it counts as read by the instant unless a record before it is

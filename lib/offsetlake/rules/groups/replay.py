@@ -33,7 +33,7 @@ class ReplayedGroups:
 
 
 @dataclass(slots=True)
-class Unread:
+class QuarantinedRecords:
     """The quarantined records that concern groups of a log partition.
 
     | Field    | Description |
@@ -62,11 +62,11 @@ class Unread:
         return unread
 
 
-NOTHING_UNREAD = Unread()
+NOTHING_UNREAD = QuarantinedRecords()
 
 
 def replay_groups(
-    records: pa.Table, commits: pa.Table, groups: pa.Table, unread: Unread = NOTHING_UNREAD
+    records: pa.Table, commits: pa.Table, groups: pa.Table, unread: QuarantinedRecords = NOTHING_UNREAD
 ) -> ReplayedGroups:
     """Replay new records on the state of their groups.
 

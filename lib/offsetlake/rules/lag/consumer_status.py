@@ -44,7 +44,7 @@ from offsetlake.rules.lag.windows import Windows
 from offsetlake.util.row_codes import Ints
 
 
-class Status(IntEnum):
+class LagStatus(IntEnum):
     """The statuses from the best to the worst, in Burrow's order: a group has the status of its worst partition."""
 
     OK = 0
@@ -58,12 +58,12 @@ class Status(IntEnum):
     BEYOND_END = 8
 
 
-STATUSES = tuple(status.name for status in Status)
+STATUSES = tuple(status.name for status in LagStatus)
 """The names of the statuses, by their number."""
 
-ALARMS = tuple(status.name for status in Status if status > Status.UNKNOWN)
+ALARMS = tuple(status.name for status in LagStatus if status > LagStatus.UNKNOWN)
 
-_OF_BURROW = (Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
+_OF_BURROW = (LagStatus.WARN, LagStatus.STOP, LagStatus.STALL, LagStatus.REWIND)
 
 MIN_COMMITS = 2
 """Commits that an alarm of Burrow needs: its rules compare the newest with the oldest, or one with the one before."""
@@ -93,25 +93,25 @@ class CurrentLags:
 
 
 def evaluate(windows: Windows, lags: Ints, current: CurrentLags) -> Ints:
-    """Return the `Status` of each window; `lags` has one element per commit, which is `ends.UNKNOWN` if not known."""
+    """Return the `LagStatus` of each window; `lags` has one element per commit, `ends.UNKNOWN` if not known."""
     starts, newest = windows.starts, windows.newest
     offsets, timestamps = windows.offsets, windows.timestamps
     silent = current.instants - timestamps[newest] > timestamps[newest] - timestamps[starts]
     highest, lowest = np.maximum.reduceat(offsets, starts), np.minimum.reduceat(offsets, starts)
     rules = [
-        (current.lags < 0, Status.BEYOND_END),
-        (current.deleted > 0, Status.DELETED_BEFORE_READ),
-        (current.lags == 0, Status.OK),
-        (silent & ~current.reached, Status.STOP),
-        (offsets[newest] < highest, Status.REWIND),
-        (np.logical_or.reduceat(lags == 0, starts), Status.OK),
-        (lowest == highest, Status.STALL),
-        (_never_catches_up(windows, lags), Status.WARN),
+        (current.lags < 0, LagStatus.BEYOND_END),
+        (current.deleted > 0, LagStatus.DELETED_BEFORE_READ),
+        (current.lags == 0, LagStatus.OK),
+        (silent & ~current.reached, LagStatus.STOP),
+        (offsets[newest] < highest, LagStatus.REWIND),
+        (np.logical_or.reduceat(lags == 0, starts), LagStatus.OK),
+        (lowest == highest, LagStatus.STALL),
+        (_never_catches_up(windows, lags), LagStatus.WARN),
     ]
     conditions, statuses = zip(*rules, strict=True)
-    status: Ints = np.select(conditions, statuses, Status.OK)
+    status: Ints = np.select(conditions, statuses, LagStatus.OK)
     too_few = (windows.counts < MIN_COMMITS) | (current.observations < MIN_OBSERVATIONS)
-    return np.where(too_few & np.isin(status, _OF_BURROW), Status.UNKNOWN, status)
+    return np.where(too_few & np.isin(status, _OF_BURROW), LagStatus.UNKNOWN, status)
 
 
 def _never_catches_up(windows: Windows, lags: Ints) -> npt.NDArray[np.bool_]:

@@ -50,7 +50,7 @@ _GROUP_NAMES = {
 Setting = bool | int | str | tuple[str, ...]
 
 
-class Described(NamedTuple):
+class DescribedConfigs(NamedTuple):
     """The settings of a resource by name, or why they are not described."""
 
     settings: Mapping[str, Setting]
@@ -91,45 +91,45 @@ class NodeConfigs:
             ],
         }
 
-    def described(self, resource: Any, context: RequestContext) -> Described:
+    def described(self, resource: Any, context: RequestContext) -> DescribedConfigs:
         """Return the settings of a resource."""
         if resource.resource_type == TOPIC:
             return self._topic(resource.resource_name, context)
         if resource.resource_type == GROUP:
             if not context.may(READ, resource.resource_name.encode()):
-                return Described({}, GROUP_AUTHORIZATION_FAILED)
+                return DescribedConfigs({}, GROUP_AUTHORIZATION_FAILED)
             coordinator = self._settings.coordinator
-            return Described({name: getattr(coordinator, field) for name, field in _GROUP_NAMES.items()})
+            return DescribedConfigs({name: getattr(coordinator, field) for name, field in _GROUP_NAMES.items()})
         if not context.client.access.may_read_log():
-            return Described({}, CLUSTER_AUTHORIZATION_FAILED)
+            return DescribedConfigs({}, CLUSTER_AUTHORIZATION_FAILED)
         return self._of_nodes(resource)
 
-    def _of_nodes(self, resource: Any) -> Described:
+    def _of_nodes(self, resource: Any) -> DescribedConfigs:
         """Return the settings of this node, its loggers, or those that are set for all nodes: none."""
         kind, name = resource.resource_type, resource.resource_name
         if kind == CLIENT_METRICS or (kind == BROKER and not name):
-            return Described({})
+            return DescribedConfigs({})
         if kind not in {BROKER, BROKER_LOGGER}:
-            return Described({}, INVALID_REQUEST, f"Unsupported resource type: {kind}.")
+            return DescribedConfigs({}, INVALID_REQUEST, f"Unsupported resource type: {kind}.")
         if not self.is_this_node(resource):
             message = f"Unexpected broker id, expected {self._topics.node} or empty string, but received {name}"
-            return Described({}, INVALID_REQUEST, message)
+            return DescribedConfigs({}, INVALID_REQUEST, message)
         if kind == BROKER_LOGGER:
-            return Described({"root": logging.getLevelName(logging.getLogger().getEffectiveLevel())})
-        return Described(dict(self.own_settings()))
+            return DescribedConfigs({"root": logging.getLevelName(logging.getLogger().getEffectiveLevel())})
+        return DescribedConfigs(dict(self.own_settings()))
 
-    def _topic(self, name: str, context: RequestContext) -> Described:
+    def _topic(self, name: str, context: RequestContext) -> DescribedConfigs:
         """Return the settings of a topic; of other topics than the log, none is known here."""
         topic = name.encode()
         if not context.client.may_read_topic(topic):
-            return Described({}, TOPIC_AUTHORIZATION_FAILED)
+            return DescribedConfigs({}, TOPIC_AUTHORIZATION_FAILED)
         if not is_valid_name(topic):
-            return Described({}, INVALID_TOPIC_EXCEPTION)
+            return DescribedConfigs({}, INVALID_TOPIC_EXCEPTION)
         if not self._topics.now().partitions(topic):
-            return Described({}, UNKNOWN_TOPIC_OR_PARTITION)
+            return DescribedConfigs({}, UNKNOWN_TOPIC_OR_PARTITION)
         if topic != INTERNAL:
-            return Described({})
-        return Described({"max.message.bytes": MAX_COMMIT_BATCH_BYTES, "segment.bytes": SEGMENT_BYTES})
+            return DescribedConfigs({})
+        return DescribedConfigs({"max.message.bytes": MAX_COMMIT_BATCH_BYTES, "segment.bytes": SEGMENT_BYTES})
 
     def own_settings(self) -> Iterator[tuple[str, Setting]]:
         """Yield the settings of this process."""

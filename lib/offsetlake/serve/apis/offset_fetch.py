@@ -33,7 +33,7 @@ from offsetlake.serve.protocol.request_limits import REQUEST_LIMITS
 from offsetlake.serve.protocol.topics import NamedPartition, Topics
 from offsetlake.serve.steps import Steps, Work, complete
 from offsetlake.serve.storage.doubt import Doubt
-from offsetlake.serve.storage.group_details import NO_MEMBER, Committer
+from offsetlake.serve.storage.group_details import NO_MEMBER, CommitSender
 from offsetlake.serve.storage.mapped_snapshot import Stored
 from offsetlake.serve.storage.prepared_responses import MAX_REQUEST_BYTES, Prepared
 from offsetlake.serve.storage.store import Store, key
@@ -61,7 +61,7 @@ class GroupRequest:
 
     __slots__ = ("committer", "group", "topics")
 
-    def __init__(self, group: bytes, committer: Committer, topics: list[Topic] | None) -> None:
+    def __init__(self, group: bytes, committer: CommitSender, topics: list[Topic] | None) -> None:
         self.group, self.committer, self.topics = group, committer, topics
 
 
@@ -165,7 +165,7 @@ class OffsetFetch:
         if version >= _MEMBER:
             member, epoch = cursor.string(), cursor.int32()
             if member is not None or epoch >= 0:
-                committer = Committer(epoch, member or b"", None)
+                committer = CommitSender(epoch, member or b"", None)
         length = cursor.nullable_length(_MIN_TOPIC_BYTES) if version >= _ALL_SINCE else cursor.length(_MIN_TOPIC_BYTES)
         topics: list[Topic] = []
         for _ in range(length):

@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 from offsetlake.coordinator.classic.group import ClassicGroup
 from offsetlake.coordinator.classic.requests import (
-    HeartbeatReply,
-    HeartbeatRequest,
+    ClassicHeartbeatReply,
+    ClassicHeartbeatRequest,
     JoinReply,
     JoinRequest,
     LeaveReply,
@@ -124,10 +124,12 @@ class ClassicApis:
 
     def heartbeat(self, request: Any, context: RequestContext, respond: Respond) -> None:
         """Answer Heartbeat."""
-        beat = HeartbeatRequest(request.member_id, getattr(request, "group_instance_id", None), request.generation_id)
+        beat = ClassicHeartbeatRequest(
+            request.member_id, getattr(request, "group_instance_id", None), request.generation_id
+        )
 
         def reply(answer: object | None, error: int) -> None:
-            respond({"error_code": answer.error if isinstance(answer, HeartbeatReply) else error})
+            respond({"error_code": answer.error if isinstance(answer, ClassicHeartbeatReply) else error})
 
         error = self._membership.refusal(request.group_id, context)
         if error:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from offsetlake.coordinator.consumer.group import ConsumerGroup
-from offsetlake.coordinator.consumer.requests import HeartbeatRequest, check
+from offsetlake.coordinator.consumer.requests import ConsumerHeartbeatRequest, check
 from offsetlake.coordinator.groups import Group
 from offsetlake.coordinator.migration.requests import consumer_heartbeat
 from offsetlake.coordinator.modern.assignment import Assignment
@@ -62,7 +62,7 @@ class ConsumerApis:
 
         self._membership.handle(beat.group_id, ConsumerGroup, act, reply)
 
-    def _refusal(self, beat: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+    def _refusal(self, beat: ConsumerHeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
         """Return the response to a request that is refused before its group is looked at, or one without an error."""
         error = self._membership.refusal(beat.group_id, context)
         if not error and beat.member_epoch == JOIN_EPOCH and self._membership.is_full():
@@ -75,9 +75,9 @@ class ConsumerApis:
         return HeartbeatResponse(error)
 
 
-def _request(request: Any, context: RequestContext) -> HeartbeatRequest:
+def _request(request: Any, context: RequestContext) -> ConsumerHeartbeatRequest:
     topics, owned = request.subscribed_topic_names, request.topic_partitions
-    return HeartbeatRequest(
+    return ConsumerHeartbeatRequest(
         group_id=request.group_id,
         member_id=request.member_id,
         member_epoch=request.member_epoch,

@@ -8,7 +8,7 @@ from offsetlake.coordinator.groups import Group, Kind
 from offsetlake.coordinator.steps import Step, Token
 from offsetlake.serve.groups.group_writes import GroupWrite
 from offsetlake.serve.groups.rewinds import RequestedRewind
-from offsetlake.serve.storage.group_details import Committer, GroupKind
+from offsetlake.serve.storage.group_details import CommitSender, GroupKind
 
 _GROUP_BYTES = 2_000  # of the objects of a group without members
 
@@ -67,13 +67,13 @@ class LiveGroup:
         before, self.size_bytes = self.size_bytes, _GROUP_BYTES + len(self.name) + self.group.size_bytes
         return self.size_bytes - before
 
-    def commit_error(self, committer: Committer, version: int, *, transactional: bool) -> int:
+    def commit_error(self, committer: CommitSender, version: int, *, transactional: bool) -> int:
         """Return the error code of a commit, NONE if it is accepted."""
         instance = None if committer.instance is None else committer.instance.decode(errors="replace")
         sender = groups.Committer(committer.member.decode(errors="replace"), instance, committer.generation)
         return groups.commit_error(self.group, sender, version, transactional=transactional)
 
-    def fetch_error(self, committer: Committer) -> int:
+    def fetch_error(self, committer: CommitSender) -> int:
         """Return the error code of an OffsetFetch with a member, NONE if it is accepted."""
         return groups.fetch_error(self.group, committer.member.decode(errors="replace"), committer.generation)
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from offsetlake.coordinator.consumer import regexes
 from offsetlake.coordinator.consumer.group import ConsumerGroup
-from offsetlake.coordinator.consumer.regexes import MIN_REFRESH_INTERVAL_MS, Evaluation, TooManyMatches
+from offsetlake.coordinator.consumer.regexes import MIN_REFRESH_INTERVAL_MS, RegexEvaluation, TooManyMatches
 from offsetlake.coordinator.steps import Step
 from offsetlake.coordinator.topics import TopicDescriptions
 from offsetlake.serve.groups.live_group import LiveGroup
@@ -40,7 +40,7 @@ class RegexEvaluations:
             self._tasks.add(task)
             task.add_done_callback(self._ended)
 
-    async def _run(self, live: LiveGroup, group: ConsumerGroup, evaluation: Evaluation) -> None:
+    async def _run(self, live: LiveGroup, group: ConsumerGroup, evaluation: RegexEvaluation) -> None:
         topics = self._topics()
         version = topics.version()
         matched = await self._matched(group.group_id, regexes.evaluate(evaluation, topics.names()))

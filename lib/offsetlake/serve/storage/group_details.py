@@ -3,7 +3,7 @@
 from typing import NamedTuple, Protocol, TypedDict
 
 
-class Committer(NamedTuple):
+class CommitSender(NamedTuple):
     """The sender of a commit as in the request: generation or member epoch (-1: none), member id, instance id."""
 
     generation: int
@@ -11,7 +11,7 @@ class Committer(NamedTuple):
     instance: bytes | None
 
 
-NO_MEMBER = Committer(-1, b"", None)
+NO_MEMBER = CommitSender(-1, b"", None)
 
 
 class GroupKind(TypedDict):
@@ -23,7 +23,7 @@ class GroupKind(TypedDict):
     protocol: str | None
 
 
-class Member(TypedDict):
+class StreamsMember(TypedDict):
     """A member of a streams group: columns of `group_members`."""
 
     member_id: str
@@ -40,20 +40,20 @@ class GroupDetails(TypedDict, total=False):
     assignment_epoch: int | None
     subscription: str
     subscribed_topics: list[str]
-    members: list[Member]
+    members: list[StreamsMember]
 
 
-class Live(Protocol):
+class GroupWithMembers(Protocol):
     """A group whose members this process coordinates (`offsetlake.serve.groups.live_group.LiveGroup`)."""
 
     kind: GroupKind
     last_offset: int
     """The log offset of the newest record that this process has written, -1 without one."""
 
-    def commit_error(self, committer: Committer, version: int, *, transactional: bool) -> int:
+    def commit_error(self, committer: CommitSender, version: int, *, transactional: bool) -> int:
         """Return the error code of a commit, NONE if it is accepted."""
 
-    def fetch_error(self, committer: Committer) -> int:
+    def fetch_error(self, committer: CommitSender) -> int:
         """Return the error code of an OffsetFetch with a member, NONE if it is accepted."""
 
     def is_subscribed_to(self, topic: str) -> bool:

@@ -35,7 +35,7 @@ HEADER = struct.Struct("<q")
 _PARTITION = struct.Struct(">i")
 
 
-class Entry(NamedTuple):
+class SnapshotOffset(NamedTuple):
     """A stored offset, as answers contain it."""
 
     offset: int
@@ -47,7 +47,7 @@ class Entry(NamedTuple):
 Stored = tuple[int, int, bytes, bytes]
 """The fields of an entry as a plain tuple: offset, leader epoch, metadata, topic id."""
 
-PendingEntry = tuple[int, Entry | None]
+PendingEntry = tuple[int, SnapshotOffset | None]
 """Log offset of an offset of an open transaction, and the entry that a COMMIT stores; None if a newer one is stored."""
 
 PendingRow = tuple[bytes, bytes, int, tuple[int, int], PendingEntry]
@@ -210,10 +210,10 @@ class MappedSnapshot:
         metadata = _text(self._metadata_texts, text) if text else self._first_metadata  # mostly the empty one
         return self.offsets[entry], self.epochs[entry], metadata, bytes(self._ids[number : number + 16])
 
-    def entry(self, index: int) -> Entry:
+    def entry(self, index: int) -> SnapshotOffset:
         """Return the entry with an index."""
         number = self._topic_ids[index]
-        return Entry(
+        return SnapshotOffset(
             self.offsets[index],
             self.epochs[index],
             _text(self._metadata_texts, self._metadata[index]),
@@ -226,7 +226,9 @@ class MappedSnapshot:
             entries = slice(self._run_starts[run], self._run_starts[run + 1])
             yield self.topics[self._run_topics[run]], self._partitions[entries].tolist()
 
-    def entries(self, group: int, topics: Container[bytes] | None = None) -> Iterator[tuple[bytes, int, Entry]]:
+    def entries(
+        self, group: int, topics: Container[bytes] | None = None
+    ) -> Iterator[tuple[bytes, int, SnapshotOffset]]:
         """Yield the entries of a group, of all topics or of some, with topic and partition, in their order."""
         for run in range(self._runs[group], self._runs[group + 1]):
             topic = self.topics[self._run_topics[run]]
@@ -241,7 +243,7 @@ def _pending(row: list[Any]) -> PendingRow:
     entry = None
     if value is not None:
         offset, epoch, metadata, topic_id = value
-        entry = Entry(offset, epoch, metadata.encode(), bytes.fromhex(topic_id))
+        entry = SnapshotOffset(offset, epoch, metadata.encode(), bytes.fromhex(topic_id))
     return group.encode(), topic.encode(), partition, (producer_id, log_partition), (log_offset, entry)
 
 

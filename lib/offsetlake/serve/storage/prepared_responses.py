@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from offsetlake.serve.storage.group_details import Committer
+from offsetlake.serve.storage.group_details import CommitSender
 
 MAX_REQUEST_BYTES = 4 << 10
 MAX_BYTES = 32 << 20
@@ -16,7 +16,7 @@ Request = tuple[int, int, bytes]
 class Prepared(NamedTuple):
     """A response without errors, and the groups that it is about, with the member that asked."""
 
-    groups: Sequence[tuple[bytes, Committer]]
+    groups: Sequence[tuple[bytes, CommitSender]]
     response: bytes
 
 

@@ -17,9 +17,9 @@ from offsetlake.rules.groups.state import UNKNOWN
 from offsetlake.serve.storage import group_offsets
 from offsetlake.serve.storage.changed_keys import ChangedKeys
 from offsetlake.serve.storage.doubt import Doubt
-from offsetlake.serve.storage.group_details import GroupDetails, GroupKind, Live
+from offsetlake.serve.storage.group_details import GroupDetails, GroupKind, GroupWithMembers
 from offsetlake.serve.storage.group_offsets import GroupOffsets
-from offsetlake.serve.storage.mapped_snapshot import Entry, MappedSnapshot, Stored
+from offsetlake.serve.storage.mapped_snapshot import MappedSnapshot, SnapshotOffset, Stored
 from offsetlake.serve.storage.memtable import VALUE, Memtable, OffsetChanges, StoredFields
 from offsetlake.serve.storage.newest_records import NewestRecords
 from offsetlake.serve.storage.pending import Pending, TransactionKey, valid_values
@@ -35,7 +35,7 @@ def key(topic: bytes, partition: int) -> bytes:
     return topic + _PARTITION.pack(partition)
 
 
-def encoded(entry: Entry) -> bytes:
+def encoded(entry: SnapshotOffset) -> bytes:
     """Return an entry of the snapshot as memtables store it."""
     return VALUE.pack(entry.offset, entry.epoch, entry.topic_id) + entry.metadata
 
@@ -57,7 +57,7 @@ class Store:
         self.immutable_memtable: Memtable = {}
         self.pending = Pending()
         self.prepared = PreparedResponses()
-        self.live: Mapping[bytes, Live] = {}
+        self.live: Mapping[bytes, GroupWithMembers] = {}
         self.deleting: set[bytes] = set()
         self.log_partition: Callable[[bytes], int] = lambda _: 0
         self.group_deleted: Callable[[bytes], None] = lambda _: None

@@ -31,7 +31,7 @@ from offsetlake.serve.transactions import rules
 from offsetlake.serve.transactions.log import TransactionLog, is_expired, partition_of
 from offsetlake.serve.transactions.permissions import denial
 from offsetlake.serve.transactions.rules import NO_EPOCH, NO_ID, PREPARED, State, Transaction
-from offsetlake.serve.transactions.writes import CleanupWrite, Done, MarkerWrite, StateWrite
+from offsetlake.serve.transactions.writes import CleanupWrite, Done, MarkerWrite, TransactionStateWrite
 from offsetlake.serve.writes.rounds import Writes
 from offsetlake.util.times import now_ms
 
@@ -243,7 +243,8 @@ class Transactions:
             if grown:
                 self._clean_up(name)
 
-        write = StateWrite(new, self._writes, self._log, written)  # raises an error if the state cannot be encoded
+        # It raises an error if the state cannot be encoded.
+        write = TransactionStateWrite(new, self._writes, self._log, written)
         self._changing.add(name)
         self._writes.add(write)
 
@@ -299,7 +300,7 @@ class Transactions:
             if grown:
                 self._clean_up(completed.transactional_id)
 
-        self._writes.add(StateWrite(completed, self._writes, self._log, written))
+        self._writes.add(TransactionStateWrite(completed, self._writes, self._log, written))
 
 
 def _versioned(error: int, request: str, version: int) -> int:

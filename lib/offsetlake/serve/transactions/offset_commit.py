@@ -31,7 +31,7 @@ from offsetlake.serve.protocol.encoding import Lazy, Values
 from offsetlake.serve.protocol.request_limits import MAX_COMMIT_BATCH_BYTES
 from offsetlake.serve.protocol.topics import MAX_OFFSET, Topics
 from offsetlake.serve.steps import Steps, Work
-from offsetlake.serve.storage.group_details import Committer
+from offsetlake.serve.storage.group_details import CommitSender
 from offsetlake.serve.storage.memtable import VALUE
 from offsetlake.serve.storage.store import Store, key
 from offsetlake.serve.transactions.coordinator import Answer
@@ -208,7 +208,7 @@ class TxnOffsetCommit:
     def _group_error(self, request: Any) -> int:
         """Return the error code of the check against the group."""
         group, instance = request.group_id.encode(), getattr(request, "group_instance_id", None)
-        committer = Committer(
+        committer = CommitSender(
             getattr(request, "generation_id", -1),
             getattr(request, "member_id", "").encode(),
             None if instance is None else instance.encode(),

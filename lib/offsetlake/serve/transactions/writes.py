@@ -15,7 +15,7 @@ from offsetlake.util.times import now_ms
 Done = Callable[[int], None]
 
 
-class StateWrite:
+class TransactionStateWrite:
     """A write of a transactional id's state; `done` is called with an error code and `TransactionLog.grown`."""
 
     exclusive = False

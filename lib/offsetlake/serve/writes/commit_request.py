@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from offsetlake.kafka.error_codes import NONE
 from offsetlake.serve.protocol import wire
-from offsetlake.serve.storage.group_details import Committer
+from offsetlake.serve.storage.group_details import CommitSender
 from offsetlake.serve.storage.memtable import StoredFields
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class CommitRequest:
         "unknown", "version", "without_member",
     )  # fmt: skip
 
-    def __init__(self, group: bytes, version: int, retention_ms: int, revision: int, committer: Committer) -> None:
+    def __init__(self, group: bytes, version: int, retention_ms: int, revision: int, committer: CommitSender) -> None:
         self.group, self.version, self.retention_ms, self.committer = group, version, retention_ms, committer
         self.revision = revision
         self.without_member = committer.generation < 0 and not committer.member and committer.instance is None

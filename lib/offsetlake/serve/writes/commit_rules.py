@@ -11,7 +11,7 @@ from offsetlake.kafka.error_codes import (
     UNKNOWN_MEMBER_ID,
     UNSUPPORTED_VERSION,
 )
-from offsetlake.serve.storage.group_details import NO_MEMBER, Committer, Member
+from offsetlake.serve.storage.group_details import NO_MEMBER, CommitSender, StreamsMember
 from offsetlake.serve.storage.store import Store
 
 MAX_METADATA_UNITS = 4096
@@ -20,7 +20,7 @@ MAX_METADATA_UNITS = 4096
 _FIRST_GROUP_ID_NOT_FOUND_VERSION = 9  # version of OffsetCommit; before, a missing group is ILLEGAL_GENERATION (22)
 
 
-def commit_error(store: Store, group: bytes, committer: Committer, version: int) -> int:
+def commit_error(store: Store, group: bytes, committer: CommitSender, version: int) -> int:
     """Return the error code of a commit, NONE if it is accepted."""
     live = store.live.get(group)
     if live is not None:
@@ -38,7 +38,7 @@ def commit_error(store: Store, group: bytes, committer: Committer, version: int)
     return _member_error(members, committer, version)
 
 
-def transactional_commit_error(store: Store, group: bytes, committer: Committer) -> int:
+def transactional_commit_error(store: Store, group: bytes, committer: CommitSender) -> int:
     """Return the error code of a commit in a transaction, which is accepted without a member even beside members."""
     live = store.live.get(group)
     if live is not None:
@@ -52,7 +52,7 @@ def transactional_commit_error(store: Store, group: bytes, committer: Committer)
     return ILLEGAL_GENERATION if error == STALE_MEMBER_EPOCH else error
 
 
-def fetch_error(store: Store, group: bytes, committer: Committer) -> int:
+def fetch_error(store: Store, group: bytes, committer: CommitSender) -> int:
     """Return the error code of an OffsetFetch with the member id and the member epoch of a consumer group."""
     live = store.live.get(group)
     if live is not None:
@@ -63,7 +63,7 @@ def fetch_error(store: Store, group: bytes, committer: Committer) -> int:
     return _member_error(store.details(group).get("members", ()), committer, _FIRST_GROUP_ID_NOT_FOUND_VERSION)
 
 
-def _member_error(members: Iterable[Member], committer: Committer, version: int) -> int:
+def _member_error(members: Iterable[StreamsMember], committer: CommitSender, version: int) -> int:
     """Return the error code of a member of a streams group; of any other group that is not live, nobody is a member."""
     member_id = committer.member.decode(errors="replace")
     member = next((member for member in members if member["member_id"] == member_id), None)

@@ -29,7 +29,7 @@ from offsetlake.serve.protocol import wire
 from offsetlake.serve.protocol.request_limits import MAX_COMMIT_BATCH_BYTES, REQUEST_LIMITS
 from offsetlake.serve.protocol.topics import MAX_OFFSET, NamedPartition, Topics
 from offsetlake.serve.steps import Share, Steps, Work, complete
-from offsetlake.serve.storage.group_details import Committer
+from offsetlake.serve.storage.group_details import CommitSender
 from offsetlake.serve.storage.offset_store import LOG_STORE, OffsetStore
 from offsetlake.serve.storage.store import Store
 from offsetlake.serve.writes.commit_request import FIRST_FLEXIBLE_VERSION, FIRST_THROTTLED_VERSION, CommitRequest
@@ -255,7 +255,7 @@ class OffsetCommit:
         denied = not client.may(acl.COMMIT, group)
         if denied:
             error = GROUP_AUTHORIZATION_FAILED
-        committer = Committer(generation, member, instance)
+        committer = CommitSender(generation, member, instance)
         request = CommitRequest(group, version, retention, self._topics.revision, committer)
         error = error or self._error(request)
         offsets: list[int] = []

@@ -18,7 +18,7 @@ from offsetlake.coordinator.share_state.requests import (
     InitializeRequest,
     ReadRequest,
     ReadResult,
-    SharePartition,
+    SharePartitionKey,
     ShareStateResult,
     SummaryRequest,
     SummaryResult,
@@ -65,7 +65,7 @@ class ShareStateApis:
     async def initialize(self, request: Any, context: RequestContext) -> Values:
         """Answer InitializeShareGroupState."""
 
-        def start(key: SharePartition, part: Any) -> Awaitable[ShareStateResult]:
+        def start(key: SharePartitionKey, part: Any) -> Awaitable[ShareStateResult]:
             return self._states.initialize(InitializeRequest(key, part.state_epoch, part.start_offset))
 
         return await _answer(request, context, start, ShareStateResult, allows_empty_topics=True)
@@ -73,7 +73,7 @@ class ShareStateApis:
     async def read(self, request: Any, context: RequestContext) -> Values:
         """Answer ReadShareGroupState."""
 
-        def start(key: SharePartition, part: Any) -> Awaitable[ShareStateResult]:
+        def start(key: SharePartitionKey, part: Any) -> Awaitable[ShareStateResult]:
             return self._states.read(ReadRequest(key, part.leader_epoch))
 
         return await _answer(request, context, start, ReadResult)
@@ -81,7 +81,7 @@ class ShareStateApis:
     async def write(self, request: Any, context: RequestContext) -> Values:
         """Answer WriteShareGroupState."""
 
-        def start(key: SharePartition, part: Any) -> Awaitable[ShareStateResult]:
+        def start(key: SharePartitionKey, part: Any) -> Awaitable[ShareStateResult]:
             batches = tuple(
                 StateBatch(batch.first_offset, batch.last_offset, batch.delivery_count, batch.delivery_state)
                 for batch in part.state_batches
@@ -95,7 +95,7 @@ class ShareStateApis:
     async def delete(self, request: Any, context: RequestContext) -> Values:
         """Answer DeleteShareGroupState."""
 
-        def start(key: SharePartition, _part: Any) -> Awaitable[ShareStateResult]:
+        def start(key: SharePartitionKey, _part: Any) -> Awaitable[ShareStateResult]:
             return self._states.delete(DeleteRequest(key))
 
         return await _answer(request, context, start, ShareStateResult)
@@ -103,7 +103,7 @@ class ShareStateApis:
     async def summary(self, request: Any, context: RequestContext) -> Values:
         """Answer ReadShareGroupStateSummary."""
 
-        def start(key: SharePartition, _part: Any) -> Awaitable[ShareStateResult]:
+        def start(key: SharePartitionKey, _part: Any) -> Awaitable[ShareStateResult]:
             return self._states.summary(SummaryRequest(key))
 
         return await _answer(request, context, start, SummaryResult)
@@ -112,7 +112,7 @@ class ShareStateApis:
 async def _answer(
     request: Any,
     context: RequestContext,
-    start: Callable[[SharePartition, Any], Awaitable[ShareStateResult]],
+    start: Callable[[SharePartitionKey, Any], Awaitable[ShareStateResult]],
     result_type: type[ShareStateResult],
     *,
     allows_empty_topics: bool = False,
@@ -129,7 +129,7 @@ async def _answer(
     for topic in request.topics:
         topic_id = uuid_text(topic.topic_id.bytes if topic.topic_id else ZERO_UUID)
         for part in topic.partitions:
-            key = SharePartition(request.group_id, topic_id, part.partition)
+            key = SharePartitionKey(request.group_id, topic_id, part.partition)
             started.append((topic.topic_id, part.partition, start(key, part)))
             if len(started) % _REQUESTS_PER_STEP == 0:
                 await asyncio.sleep(0)

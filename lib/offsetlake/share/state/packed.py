@@ -6,7 +6,7 @@ A key is the key of a record without its type. A state has about 60 bytes, and 1
 import struct
 from functools import lru_cache
 
-from offsetlake.coordinator.share_state.requests import SharePartition
+from offsetlake.coordinator.share_state.requests import SharePartitionKey
 from offsetlake.coordinator.share_state.stored_state import StoredState
 from offsetlake.kafka.placement import partition_for_share_partition
 from offsetlake.kafka.records.writers import encoded_string
@@ -22,7 +22,7 @@ _TOPIC_ID_BYTES = 16
 _KEPT_PLACES = 10_000  # about 5 MB
 
 
-def packed_key(key: SharePartition) -> bytes:
+def packed_key(key: SharePartitionKey) -> bytes:
     """Return the key of a share partition.
 
     Raises:
@@ -32,7 +32,7 @@ def packed_key(key: SharePartition) -> bytes:
 
 
 @lru_cache(_KEPT_PLACES)
-def placed(key: SharePartition) -> tuple[int, bytes]:
+def placed(key: SharePartitionKey) -> tuple[int, bytes]:
     """Return the log partition of a share partition, and its packed key.
 
     Raises:

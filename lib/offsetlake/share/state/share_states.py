@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from offsetlake.coordinator.settings import CoordinatorSettings
-from offsetlake.coordinator.share_state.handling import Handling, Outcome, cold_snapshot
+from offsetlake.coordinator.share_state.handling import Handling, StateOutcome, cold_snapshot
 from offsetlake.coordinator.share_state.requests import (
     DeleteRequest,
     InitializeRequest,
     ReadRequest,
     ReadResult,
-    SharePartition,
+    SharePartitionKey,
     ShareStateResult,
     SummaryRequest,
     SummaryResult,
@@ -41,7 +41,7 @@ from offsetlake.serve.writes.rounds import Writes
 from offsetlake.share.state.log import ShareStateLog, States
 from offsetlake.share.state.packed import packed, placed, times_of, topic_id_of, unpacked
 from offsetlake.share.state.records import encoded_value, record_type
-from offsetlake.share.state.state_write import StateWrite
+from offsetlake.share.state.state_write import ShareStateWrite
 from offsetlake.util.times import now_ms
 
 MAX_SIZE_BYTES = 2 << 30
@@ -61,7 +61,7 @@ class _Queued:
 
     __slots__ = ("before", "replies", "write")
 
-    def __init__(self, write: StateWrite, before: bytes | None) -> None:
+    def __init__(self, write: ShareStateWrite, before: bytes | None) -> None:
         self.write, self.before = write, before
         self.replies: list[Callable[[LogUnavailable | None], None]] = []
 
@@ -135,8 +135,8 @@ class ShareStates:
 
     def _handle(
         self,
-        key: SharePartition,
-        act: "Callable[[Handling, StoredState | None], Outcome[_Result]]",
+        key: SharePartitionKey,
+        act: "Callable[[Handling, StoredState | None], StateOutcome[_Result]]",
         failed: Callable[[int, str], _Result],
         operation: str,
     ) -> "asyncio.Future[_Result]":
@@ -180,7 +180,7 @@ class ShareStates:
             reply(None)
         return future
 
-    def _exists(self, key: SharePartition) -> bool:
+    def _exists(self, key: SharePartitionKey) -> bool:
         name = self._name_of(uuid_bytes(key.topic_id))
         return name is not None and self._topics.has_partition(name, key.partition)
 
@@ -206,7 +206,7 @@ class ShareStates:
         growth = _size(name, state) - _size(name, before)
         if growth > 0 and self.size_bytes + growth > MAX_SIZE_BYTES:
             return COORDINATOR_NOT_AVAILABLE, f"The states of all share partitions use {MAX_SIZE_BYTES} bytes."
-        write = StateWrite(number, batch, lambda error: self._written(number, name, error))
+        write = ShareStateWrite(number, batch, lambda error: self._written(number, name, error))
         self._queued.setdefault(name, deque()).append(_Queued(write, before))
         self._set(number, name, state)
         self._writes.add(write, self._share)

@@ -7,7 +7,7 @@ from offsetlake.kafka.batches.writer import Batch
 from offsetlake.log.positions import SHARE_STATE_TOPIC, LogPartition
 
 
-class StateWrite:
+class ShareStateWrite:
     """A record in a batch of its own, unless the write is `cancelled`, because an earlier one failed.
 
     `done` is called with None when the record is durable, otherwise with the error.

@@ -17,7 +17,7 @@ from offsetlake.queries.exploring.commits import Filters, commits_page, matching
 from offsetlake.queries.exploring.keys import Key
 from offsetlake.queries.exploring.packed import PackedInts, packed
 from offsetlake.queries.exploring.series import Series, notable_changes, recorded_ends, series
-from offsetlake.queries.exploring.step import Step, step
+from offsetlake.queries.exploring.step import OffsetStep, step
 from offsetlake.queries.exploring.steps import key_steps, steps_of_few
 from offsetlake.queries.exploring.timeline import Timeline, Timelines
 from offsetlake.queries.history.before import LogPosition, instant_before, parse_position
@@ -114,7 +114,7 @@ class PageAnswers(GroupAnswers):
 
         return self.kept("series", state, visitor, query)
 
-    def step(self, state: PageState, visitor: Visitor) -> Step:
+    def step(self, state: PageState, visitor: Visitor) -> OffsetStep:
         """Return what is known about the record `record`; raises BadRequest if it is not one of the partition."""
         position = parse_position(state.record)
         changes, offset = self._changes(state, visitor), (state.topic, state.partition)
@@ -122,7 +122,7 @@ class PageAnswers(GroupAnswers):
             "step", state, visitor, lambda lake: step(lake, state.group, *offset, *position, changes.of(*offset))
         )
 
-    def before_change(self, state: PageState, visitor: Visitor, found: Step) -> BeforeChange:
+    def before_change(self, state: PageState, visitor: Visitor, found: OffsetStep) -> BeforeChange:
         """Return the plan that restores the offsets of the topic from before a step that took effect."""
         of_group = self._group_changes(state, visitor)
 

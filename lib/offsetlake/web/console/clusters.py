@@ -16,14 +16,14 @@ from offsetlake.web.console.state import CLUSTERS, PageState
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterConsole:
     """The console of one lake, and where the lake is."""
 
     place: str
     console: ASGIApp
 
 
-def clusters_application(clusters: Mapping[str, Cluster], gate: Gate) -> ASGIApp:
+def clusters_application(clusters: Mapping[str, ClusterConsole], gate: Gate) -> ASGIApp:
     """Return the application for lakes by the names of their clusters, for the visitors that the gate permits.
 
     Args:

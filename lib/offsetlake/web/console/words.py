@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from offsetlake.queries.exploring.step import Step
+from offsetlake.queries.exploring.step import OffsetStep
 from offsetlake.rules.groups.state import UNKNOWN
 from offsetlake.util.amounts import counted
 
@@ -103,7 +103,7 @@ def headline(old: int | None, new: int | None) -> str:
     return f"The offset moved {'back' if new < old else 'forward'} from {old:,} to {new:,}"
 
 
-def meaning(step: Step) -> str:
+def meaning(step: OffsetStep) -> str:
     """Explain the kind of a change, and what decided it."""
     change = step.change
     if change is None:
@@ -138,7 +138,7 @@ def _never_had_members(group: Row | None) -> bool:
     return group is None or not (group["member_count"] or group["generation"] or group["epoch"])
 
 
-def author(step: Step) -> str:
+def author(step: OffsetStep) -> str:
     """Describe who made a record, as far as it is known."""
     record = step.record
     if record["principal"]:
@@ -156,7 +156,7 @@ def author(step: Step) -> str:
     return "Not recorded: only a log that offsetlake serve writes contains who committed"
 
 
-def group_words(step: Step) -> str:
+def group_words(step: OffsetStep) -> str:
     """Describe the group as it was before a record."""
     group = step.group
     if group is None:

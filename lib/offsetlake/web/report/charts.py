@@ -48,11 +48,11 @@ class Bars:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class StackedColumns:
     """One stacked column per day."""
 
     days: Sequence[str]
     parts: Mapping[str, Values]
 
 
-Chart = Lanes | Calendar | Bars | Columns
+Chart = Lanes | Calendar | Bars | StackedColumns

@@ -21,7 +21,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from offsetlake.web.report.charts import Bars, Calendar, Chart, Columns, Lanes
+from offsetlake.web.report.charts import Bars, Calendar, Chart, Lanes, StackedColumns
 from offsetlake.web.report.scope import round_step
 from offsetlake.web.report.words import count, moment, shortened
 
@@ -77,7 +77,7 @@ def draw(chart: Chart) -> bytes:
             return _calendar(chart)
         case Bars():
             return _bars(chart)
-        case Columns():
+        case StackedColumns():
             return _columns(chart)
 
 
@@ -150,7 +150,7 @@ def _bars(chart: Bars) -> bytes:
     return out.getvalue()
 
 
-def _columns(chart: Columns) -> bytes:
+def _columns(chart: StackedColumns) -> bytes:
     days = chart.days
     with _figure(4, 0.45) as (figure, out):
         axes = figure.subplots()

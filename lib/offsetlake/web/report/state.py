@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from offsetlake.lake import current_run, plans, runs
 from offsetlake.web.report import numbers
-from offsetlake.web.report.charts import Bars, Columns
+from offsetlake.web.report.charts import Bars, StackedColumns
 from offsetlake.web.report.page import Row, Section
 from offsetlake.web.report.scope import MAX_GROUPS, Scope
 from offsetlake.web.report.words import count, day, instant, size, unit_of
@@ -31,7 +31,7 @@ def growth(scope: Scope) -> Section:
         f"Appended records per {step}. Groups that commit often make the log grow. "
         f"To delete old segments of a log in a folder: {delete_segments}.",
         rows,
-        Columns([day(start) for start in days["day"].to_pylist()], parts),
+        StackedColumns([day(start) for start in days["day"].to_pylist()], parts),
         groups[0]["groups"] - len(rows),
         scope.command("audit", "log_growth"),
     )

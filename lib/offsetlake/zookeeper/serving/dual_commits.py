@@ -28,7 +28,7 @@ from offsetlake.serve.writes.watermarks import Watermarks
 from offsetlake.zookeeper.serving.child_process import MAX_ROWS_PER_FRAME, ZooKeeperChild
 from offsetlake.zookeeper.serving.frames import Message, Row
 from offsetlake.zookeeper.serving.position import load_position, save_position
-from offsetlake.zookeeper.serving.progress import Progress
+from offsetlake.zookeeper.serving.progress import ZooKeeperProgress
 
 LOG = logging.getLogger(__name__)
 PASS_INTERVAL_SECONDS = 0.1
@@ -61,7 +61,7 @@ class DualCommits:
         self._has_earlier_changes = True  # until these were collected, no position may be saved
         self._position: dict[int, int] = {}
         self._position_time = 0.0
-        self.progress = Progress(self._changed, self._waiting, self._refused)
+        self.progress = ZooKeeperProgress(self._changed, self._waiting, self._refused)
 
     async def run(self) -> None:
         """Write changes and compare all offsets now and then, until the task is cancelled; the log is loaded."""

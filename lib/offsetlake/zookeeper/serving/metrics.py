@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from offsetlake.serve.metrics.families import counter, gauge
-from offsetlake.zookeeper.serving.progress import Progress
+from offsetlake.zookeeper.serving.progress import ZooKeeperProgress
 
 
-def zookeeper_metrics(progress: Progress) -> Iterator[Metric]:
+def zookeeper_metrics(progress: ZooKeeperProgress) -> Iterator[Metric]:
     """Yield the metrics."""
     if progress.is_available is not None:
         yield GaugeMetricFamily(

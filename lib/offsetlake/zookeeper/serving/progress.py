@@ -10,7 +10,7 @@ LOG = logging.getLogger(__name__)
 _MAX_LISTED_GROUPS = 3
 
 
-class Progress:
+class ZooKeeperProgress:
     """The state of dual commits.
 
     | Field        | Description |

@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from offsetlake.coordinator.classic.group import GroupState
+from offsetlake.coordinator.classic.group import ClassicState
 from offsetlake.coordinator.classic.rebalance.join import MAX_PENDING_JOINS, MAX_PROTOCOLS
 from offsetlake.coordinator.classic.requests import JoinReply
 from offsetlake.kafka.error_codes import (
@@ -42,7 +42,7 @@ def test_the_first_join_creates_the_group_and_requires_a_member_id() -> None:
         "currentStateTimestamp": START_MS,
         "members": [],
     }
-    assert host.group.state is GroupState.EMPTY
+    assert host.group.state is ClassicState.EMPTY
     assert not host.group.is_simple()
     host.advance(SESSION_MS)
     assert host.group.is_simple()
@@ -241,7 +241,7 @@ class TestMaxSize:
         ids = host.stable(5)
         host.settings = Host(max_size=3).settings
         host.restart()
-        assert host.group.state is GroupState.PREPARING_REBALANCE
+        assert host.group.state is ClassicState.PREPARING_REBALANCE
         tokens = [host.join(member_id) for member_id in ids]
         refused = [host.joined(token).error for token in tokens[3:]]
         assert refused == [GROUP_MAX_SIZE_REACHED] * 2
@@ -264,7 +264,7 @@ class TestPresentMembers:
         leader, follower = host.stable(2)
         reply = host.joined(host.join(follower))
         assert reply == JoinReply(NONE, follower, 1, "consumer", "range", leader)
-        assert host.group.state is GroupState.STABLE
+        assert host.group.state is ClassicState.STABLE
 
     @pytest.mark.parametrize("protocols", [(("range", b"new"),), (("range", b"m"), ("sticky", b"m"))])
     def test_a_changed_follower_of_a_stable_group_starts_a_rebalance(self, protocols: list[tuple[str, bytes]]) -> None:
@@ -272,7 +272,7 @@ class TestPresentMembers:
         leader, follower = host.stable(2)
         token = host.join(follower, protocols=protocols)
         assert host.is_waiting(token)
-        assert host.group.state is GroupState.PREPARING_REBALANCE
+        assert host.group.state is ClassicState.PREPARING_REBALANCE
         assert host.heartbeat(leader, 1) == REBALANCE_IN_PROGRESS
         other = host.join(leader)
         assert host.joined(token).generation == host.joined(other).generation == 2
@@ -285,7 +285,7 @@ class TestPresentMembers:
         host.advance(2 * DELAY_MS)
         assert host.joined(host.join(leader)) == host.joined(first)
         assert host.joined(host.join(follower)) == host.joined(second)
-        assert host.group.state is GroupState.COMPLETING_REBALANCE
+        assert host.group.state is ClassicState.COMPLETING_REBALANCE
 
     def test_a_changed_member_starts_a_rebalance_before_the_assignment(self) -> None:
         host = Host()
@@ -315,7 +315,7 @@ def test_a_member_that_joins_and_leaves_often_leaves_nothing_behind() -> None:
         host.leave(member_id)
         assert host.joined(join).error == UNKNOWN_MEMBER_ID
         host.advance(1)
-        if host.group.state is GroupState.PREPARING_REBALANCE:
+        if host.group.state is ClassicState.PREPARING_REBALANCE:
             host.advance(DELAY_MS)
     assert host.group.is_empty()
     assert host.group.size_bytes == 0

@@ -1,6 +1,6 @@
 """The join phase: its initial delay, its end and its timeouts."""
 
-from offsetlake.coordinator.classic.group import GroupState
+from offsetlake.coordinator.classic.group import ClassicState
 from offsetlake.coordinator.steps import Timer, TimerKind
 from offsetlake.kafka.error_codes import NONE, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
 from support.coordinator.classic_host import DELAY_MS, REBALANCE_MS, SESSION_MS, Host
@@ -15,7 +15,7 @@ def test_the_first_rebalance_is_delayed() -> None:
     assert host.is_waiting(token)
     host.advance(1)
     assert host.joined(token).generation == 1
-    assert host.group.state is GroupState.COMPLETING_REBALANCE
+    assert host.group.state is ClassicState.COMPLETING_REBALANCE
 
 
 def test_there_may_be_no_initial_delay() -> None:
@@ -78,7 +78,7 @@ def test_a_pending_member_delays_the_end_until_it_joins() -> None:
     host = Host()
     (leader,) = host.stable()
     pending = host.joined(host.join()).member_id
-    assert host.group.state is GroupState.STABLE
+    assert host.group.state is ClassicState.STABLE
     waiting = host.join(leader)
     assert host.is_waiting(waiting)
     token = host.join(pending)
@@ -120,7 +120,7 @@ def test_a_group_whose_members_all_leave_during_the_initial_delay_is_empty_after
     member_id, token = host.join_dynamic()
     host.leave(member_id)
     assert host.joined(token).error == UNKNOWN_MEMBER_ID
-    assert host.group.state is GroupState.PREPARING_REBALANCE
+    assert host.group.state is ClassicState.PREPARING_REBALANCE
     host.advance(DELAY_MS)
     assert host.group.is_empty()
     value = host.records[-1].value

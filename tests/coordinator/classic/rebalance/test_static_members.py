@@ -2,7 +2,7 @@
 
 import pytest
 
-from offsetlake.coordinator.classic.group import GroupState
+from offsetlake.coordinator.classic.group import ClassicState
 from offsetlake.coordinator.classic.requests import JoinedMember, JoinReply, SyncReply
 from offsetlake.kafka.error_codes import (
     FENCED_INSTANCE_ID,
@@ -58,7 +58,7 @@ def test_a_restarted_leader_of_a_stable_group_keeps_its_assignment(version: int,
         skip_assignment,
         members if skip_assignment else (),
     )
-    assert host.group.state is GroupState.STABLE
+    assert host.group.state is ClassicState.STABLE
     assert host.group.leader_id == reply.member_id
     assert host.synced(host.sync(reply.member_id, 1, {}, "L")).assignment == leader.encode()
     value = host.records[-1].value
@@ -103,7 +103,7 @@ def test_a_restart_with_other_metadata_but_the_same_protocol_starts_no_rebalance
     host, _, _ = stable()
     token = host.join(instance_id="F", protocols=BOTH, session_ms=20_000, rebalance_ms=30_000)
     member = host.group.members[host.joined(token).member_id]
-    assert host.group.state is GroupState.STABLE
+    assert host.group.state is ClassicState.STABLE
     assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (20_000, 30_000)
     assert list(member.protocols) == ["range", "sticky"]
 
@@ -132,7 +132,7 @@ def test_a_restart_before_the_assignment_starts_a_rebalance(instance_id: str) ->
     leader, follower = (host.joined(token).member_id for token in tokens)
     waiting = host.sync(follower, 1, instance_id="F")
     token = host.join(instance_id=instance_id)
-    assert host.group.state is GroupState.PREPARING_REBALANCE
+    assert host.group.state is ClassicState.PREPARING_REBALANCE
     assert host.is_waiting(token)
     error = FENCED_INSTANCE_ID if instance_id == "F" else REBALANCE_IN_PROGRESS
     assert host.synced(waiting) == SyncReply(error)
@@ -207,9 +207,9 @@ def test_the_join_phase_continues_while_only_absent_static_members_are_left() ->
     host, leader, follower = stable(rebalance_ms=10_000, session_ms=100_000)
     member_id, _ = host.join_dynamic(protocols=RANGE, session_ms=100_000)
     host.leave(member_id)
-    assert host.group.state is GroupState.PREPARING_REBALANCE
+    assert host.group.state is ClassicState.PREPARING_REBALANCE
     host.advance(25_000)
-    assert host.group.state is GroupState.PREPARING_REBALANCE
+    assert host.group.state is ClassicState.PREPARING_REBALANCE
     assert host.group.generation == 1
     tokens = [host.join(leader, "L", protocols=RANGE), host.join(follower, "F", protocols=RANGE)]
     assert [host.joined(token).generation for token in tokens] == [2, 2]

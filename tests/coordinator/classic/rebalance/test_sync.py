@@ -2,7 +2,7 @@
 
 import pytest
 
-from offsetlake.coordinator.classic.group import GroupState
+from offsetlake.coordinator.classic.group import ClassicState
 from offsetlake.coordinator.classic.requests import SyncReply
 from offsetlake.coordinator.steps import Timer, TimerKind
 from offsetlake.kafka.error_codes import (
@@ -25,7 +25,7 @@ def completing(members: int = 2) -> tuple[Host, list[str]]:
     host = Host()
     ids = [host.join_dynamic(session_ms=REBALANCE_MS * 2)[0] for _ in range(members)]
     host.advance(DELAY_MS * 2)
-    assert host.group.state is GroupState.COMPLETING_REBALANCE
+    assert host.group.state is ClassicState.COMPLETING_REBALANCE
     return host, ids
 
 
@@ -36,7 +36,7 @@ def test_followers_wait_for_the_leader() -> None:
     token = host.sync(leader, 1, {leader: b"a", follower: b"b", "unknown": b"c"})
     assert host.synced(token) == SyncReply(NONE, "consumer", "range", b"a")
     assert host.synced(waiting) == SyncReply(NONE, "consumer", "range", b"b")
-    assert host.group.state is GroupState.STABLE
+    assert host.group.state is ClassicState.STABLE
     value = host.records[-1].value
     assert value is not None
     assert {member["memberId"]: member["assignment"] for member in value["members"]} == {leader: b"a", follower: b"b"}
@@ -138,7 +138,7 @@ def test_members_that_do_not_sync_are_removed_at_the_rebalance_timeout(synced: t
     assert list(host.group.members) == ids
     host.advance(1)
     assert list(host.group.members) == [ids[index] for index in synced]
-    assert host.group.state is (GroupState.PREPARING_REBALANCE if synced else GroupState.EMPTY)
+    assert host.group.state is (ClassicState.PREPARING_REBALANCE if synced else ClassicState.EMPTY)
     for index, token in zip(synced, tokens, strict=True):
         assert host.synced(token).error == (NONE if index == 0 else REBALANCE_IN_PROGRESS)
         assert host.heartbeat(ids[index], 1) == REBALANCE_IN_PROGRESS
@@ -150,7 +150,7 @@ def test_there_is_no_timeout_if_all_members_sync() -> None:
         host.sync(member_id, 1)
     host.advance(REBALANCE_MS)
     assert list(host.group.members) == ids
-    assert host.group.state is GroupState.STABLE
+    assert host.group.state is ClassicState.STABLE
 
 
 def test_an_assignment_that_cannot_be_stored_starts_a_rebalance() -> None:
@@ -159,7 +159,7 @@ def test_an_assignment_that_cannot_be_stored_starts_a_rebalance() -> None:
     host.write_error = NOT_COORDINATOR
     token = host.sync(leader, 1, {leader: b"a", follower: b"b"})
     assert host.synced(token) == host.synced(waiting) == SyncReply(NOT_COORDINATOR)
-    assert host.group.state is GroupState.PREPARING_REBALANCE
+    assert host.group.state is ClassicState.PREPARING_REBALANCE
     assert all(member.assignment == b"" for member in host.group.members.values())
     assert "16" in host.group.reason
     host.write_error = None

@@ -6,7 +6,7 @@ import pytest
 
 from offsetlake.coordinator.consumer.assignment.reconciliation import Reconciliation
 from offsetlake.coordinator.consumer.group import ConsumerGroup
-from offsetlake.coordinator.consumer.member import NO_METADATA, Member, MemberState
+from offsetlake.coordinator.consumer.member import NO_METADATA, ConsumerMember, MemberState
 from offsetlake.coordinator.modern.requests import RequestError
 from offsetlake.kafka import error_codes
 from support.coordinator.consumer_groups import GROUP, topic_id
@@ -21,8 +21,8 @@ def _assignment(text: str) -> dict[str, frozenset[int]]:
 
 
 def _next(
-    member: Member, target: str, owned: str | None, taken: str = "", subscribed: str = "ab", **more: Any
-) -> Member:
+    member: ConsumerMember, target: str, owned: str | None, taken: str = "", subscribed: str = "ab", **more: Any
+) -> ConsumerMember:
     """Return the member after a heartbeat with the target of epoch 11; another member owns the taken partitions."""
     group = ConsumerGroup(GROUP)
     group.partition_epochs = {topic: dict.fromkeys(partitions, 10) for topic, partitions in _assignment(taken).items()}
@@ -36,12 +36,12 @@ def _next(
     ).next_state(member)
 
 
-def _member(state: MemberState, assigned: str, pending: str = "", epoch: int = 10) -> Member:
-    member = Member("m1", NO_METADATA)
+def _member(state: MemberState, assigned: str, pending: str = "", epoch: int = 10) -> ConsumerMember:
+    member = ConsumerMember("m1", NO_METADATA)
     return member.with_current(epoch, epoch - 1, state, _assignment(assigned), _assignment(pending))
 
 
-def _summary(member: Member) -> tuple[int, int, MemberState, Any, Any]:
+def _summary(member: ConsumerMember) -> tuple[int, int, MemberState, Any, Any]:
     return member.epoch, member.previous_epoch, member.state, member.assigned, member.pending_revocation
 
 
@@ -98,7 +98,9 @@ def test_towards_the_target(
         (_member(UNREVOKED, "a12 b3", "a3"), None, (10, 9, UNREVOKED, "a12", "a3 b3")),
     ],
 )
-def test_topics_that_were_unsubscribed_are_revoked_at_once(member: Member, owned: str | None, expected: Any) -> None:
+def test_topics_that_were_unsubscribed_are_revoked_at_once(
+    member: ConsumerMember, owned: str | None, expected: Any
+) -> None:
     after = _next(member, "a12 b34", owned, subscribed="a", subscription_changed=True)
     epoch, previous, state, assigned, pending = expected
     assert _summary(after) == (epoch, previous, state, _assignment(assigned), _assignment(pending))
@@ -119,5 +121,5 @@ def test_a_member_in_an_unknown_state_is_fenced_while_it_owns_partitions(owned: 
 
 
 def test_the_state_of_a_newer_coordinator_is_unknown() -> None:
-    member = Member("m1", NO_METADATA, {"memberEpoch": 1, "previousMemberEpoch": 0, "state": 5})
+    member = ConsumerMember("m1", NO_METADATA, {"memberEpoch": 1, "previousMemberEpoch": 0, "state": 5})
     assert member.state is MemberState.UNKNOWN

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offsetlake.coordinator.share_state.requests import SharePartition
+from offsetlake.coordinator.share_state.requests import SharePartitionKey
 from offsetlake.coordinator.share_state.stored_state import StoredState
 from offsetlake.kafka.records.coordinator_records import SHARE_STATE_TOPIC, decode_record, encode_key
 from offsetlake.rules.share_state import SharePartitionState, ShareSnapshot, ShareUpdate, StateBatch
@@ -59,7 +59,7 @@ def by_schema(record: ShareSnapshot | ShareUpdate) -> dict[str, Any]:
 @given(SNAPSHOTS | UPDATES, st.text(max_size=20), integers(32))
 @settings(max_examples=50)
 def test_a_record_has_the_bytes_of_its_schema(record: ShareSnapshot | ShareUpdate, group: str, partition: int) -> None:
-    key, value = record_type(record) + packed_key(SharePartition(group, TOPIC_ID, partition)), encoded_value(record)
+    key, value = record_type(record) + packed_key(SharePartitionKey(group, TOPIC_ID, partition)), encoded_value(record)
     assert value is not None
     fields = {"groupId": group, "topicId": TOPIC_ID, "partition": partition}
     assert key == encode_key(SHARE_STATE_TOPIC, isinstance(record, ShareUpdate), fields)

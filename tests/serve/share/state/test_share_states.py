@@ -16,7 +16,7 @@ from offsetlake.coordinator.share_state.requests import (
     DeleteRequest,
     InitializeRequest,
     ReadRequest,
-    SharePartition,
+    SharePartitionKey,
     SummaryRequest,
     WriteRequest,
 )
@@ -59,24 +59,24 @@ def run(server: InProcess, *requests: Coroutine[Any, Any, T]) -> list[T]:
     return server.loop.run_until_complete(gathered())
 
 
-def key(server: InProcess, group: str = "g", partition: int = 0) -> SharePartition:
-    return SharePartition(group, uuid_text(server.topics.id_of(TOPIC)), partition)
+def key(server: InProcess, group: str = "g", partition: int = 0) -> SharePartitionKey:
+    return SharePartitionKey(group, uuid_text(server.topics.id_of(TOPIC)), partition)
 
 
-def write(share_partition: SharePartition, first: int, last: int) -> WriteRequest:
+def write(share_partition: SharePartitionKey, first: int, last: int) -> WriteRequest:
     return WriteRequest(share_partition, 1, 0, -1, (StateBatch(first, last, 1, ACKNOWLEDGED),))
 
 
-def initialize(server: InProcess, *keys: SharePartition) -> None:
+def initialize(server: InProcess, *keys: SharePartitionKey) -> None:
     results = run(server, *(states_of(server).initialize(InitializeRequest(each, 1, 0)) for each in keys))
     assert {result.error_code for result in results} <= {0}
 
 
-def summaries(server: InProcess, *keys: SharePartition) -> list[Any]:
+def summaries(server: InProcess, *keys: SharePartitionKey) -> list[Any]:
     return run(server, *(states_of(server).summary(SummaryRequest(each)) for each in keys))
 
 
-def batches(server: InProcess, share_partition: SharePartition) -> tuple[StateBatch, ...]:
+def batches(server: InProcess, share_partition: SharePartitionKey) -> tuple[StateBatch, ...]:
     (result,) = run(server, states_of(server).read(ReadRequest(share_partition, 0)))
     assert result.error_code == 0
     return result.batches
@@ -116,7 +116,7 @@ def test_states_are_the_same_after_a_restart(server: InProcess, tmp_path: Path, 
 
 
 def test_requests_fail_until_the_states_are_loaded(loading: InProcess) -> None:
-    share_partition = SharePartition("g", "0UpezRseR2unUk_C-KbOfg", 0)
+    share_partition = SharePartitionKey("g", "0UpezRseR2unUk_C-KbOfg", 0)
     assert summaries(loading, share_partition)[0].error_code == 14
 
 

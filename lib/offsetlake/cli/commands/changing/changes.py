@@ -11,7 +11,7 @@ from offsetlake.cli.commands.options import CHANGES, FORMAT, LAKE_AND_LOG, TIMES
 from offsetlake.errors import BadRequest
 from offsetlake.pipeline.changes import reset as offset_resets
 from offsetlake.pipeline.changes.cleanup import plan_cleanup
-from offsetlake.pipeline.changes.live import Live
+from offsetlake.pipeline.changes.live import LiveChange
 from offsetlake.pipeline.changes.restore import restore_as_of, restore_run
 from offsetlake.pipeline.changes.targets import parse_scope
 from offsetlake.queries.history.before import parse_position
@@ -36,14 +36,14 @@ GroupArgument = Annotated[
 ]
 
 
-def live_changes(context: CommandContext, *, replaces_commits: bool = False) -> Live:
+def live_changes(context: CommandContext, *, replaces_commits: bool = False) -> LiveChange:
     """Return how groups with members are changed with `--live`; raise BadRequest if the log is that of a cluster."""
     if context.log.folder is None:
         raise BadRequest(
             "--live requires a log in a folder that `offsetlake serve` serves: specify it with --log. The coordinator "
             "of a Kafka cluster cannot set offsets while members run."
         )
-    return Live(context.log.folder, replaces_commits)
+    return LiveChange(context.log.folder, replaces_commits)
 
 
 @command(

@@ -10,7 +10,7 @@ import typer
 from offsetlake.cli.commands.context import CommandContext
 from offsetlake.cli.commands.each_lake import LakeContext, asked, check_outcomes
 from offsetlake.cli.commands.options import FLEET, LAKE, QUESTIONS, TIMES, GroupPatternOption, command
-from offsetlake.cli.fleet.processes import Outcome
+from offsetlake.cli.fleet.processes import ProcessOutcome
 from offsetlake.cli.output import write_line
 from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest
@@ -93,7 +93,7 @@ def _write_fleet(context: CommandContext, folder: Path, group: str | None, since
         check_outcomes(outcomes)
 
 
-def _write_index(file: Path, outcomes: Sequence[Outcome]) -> None:
+def _write_index(file: Path, outcomes: Sequence[ProcessOutcome]) -> None:
     from offsetlake.web.report.fleet_index import Summary, fleet_index  # noqa: PLC0415 - as above
 
     summaries = {

@@ -60,7 +60,7 @@ def console(
     With several lakes of --fleet, the first page lists the clusters.
     """
     from offsetlake.web.console.access import Gate  # noqa: PLC0415 - FastAPI takes half a second to import
-    from offsetlake.web.console.clusters import Cluster, clusters_application  # noqa: PLC0415
+    from offsetlake.web.console.clusters import ClusterConsole, clusters_application  # noqa: PLC0415
     from offsetlake.web.console.server import serve  # noqa: PLC0415
 
     host, colon, port = http.rpartition(":")
@@ -80,7 +80,7 @@ def console(
         clusters = {}
         for name in lakes:
             one = CommandContext({**context.options, "cluster": name}, arguments=context.arguments)
-            clusters[name] = Cluster(str(one.settings.lake), console_of(one, gate))
+            clusters[name] = ClusterConsole(str(one.settings.lake), console_of(one, gate))
         app = clusters_application(clusters, gate)
     serve(app, security, host, int(port), lambda url: write_note(f"Serving {url}: open it in a browser"))
 

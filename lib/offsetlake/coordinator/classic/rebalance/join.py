@@ -4,8 +4,8 @@ import uuid
 from functools import partial
 
 from offsetlake.coordinator.classic.answers import await_join, forget, joined, remove_member
-from offsetlake.coordinator.classic.group import ClassicGroup, GroupState
-from offsetlake.coordinator.classic.member import Member, first_of_each
+from offsetlake.coordinator.classic.group import ClassicGroup, ClassicState
+from offsetlake.coordinator.classic.member import ClassicMember, first_of_each
 from offsetlake.coordinator.classic.rebalance.join_phase import rebalance
 from offsetlake.coordinator.classic.rebalance.static_members import replace_static_member
 from offsetlake.coordinator.classic.records import new_group_record
@@ -80,10 +80,10 @@ def _accepts(step: Step, group: ClassicGroup, member_id: str) -> bool:
 
     In the join phase only members that have joined count, so that a group which is larger than the limit shrinks.
     """
-    if group.state is GroupState.EMPTY:
+    if group.state is ClassicState.EMPTY:
         return True
     member = group.members.get(member_id)
-    if group.state is GroupState.PREPARING_REBALANCE:
+    if group.state is ClassicState.PREPARING_REBALANCE:
         has_place = member is not None and member.join_token is not None
         return has_place or group.joins_waiting < step.settings.max_size
     return member is not None or len(group.members) < step.settings.max_size
@@ -117,7 +117,7 @@ def _add_member(step: Step, group: ClassicGroup, request: JoinRequest, member_id
     Its session timer is longer until its first join is answered: it cannot send heartbeats. A client that disconnected
     meanwhile may have joined again under another ID.
     """
-    member = Member(
+    member = ClassicMember(
         member_id,
         request.instance_id,
         request.client_id,
@@ -147,8 +147,8 @@ def _join_again(step: Step, group: ClassicGroup, request: JoinRequest, token: To
         step.reply(token, JoinReply(error, request.member_id, protocol=None))
         return
     member = group.members[request.member_id]
-    is_leader_of_stable = group.state is GroupState.STABLE and group.is_leader(member.member_id)
-    in_join_phase = group.state is GroupState.PREPARING_REBALANCE
+    is_leader_of_stable = group.state is ClassicState.STABLE and group.is_leader(member.member_id)
+    in_join_phase = group.state is ClassicState.PREPARING_REBALANCE
     if in_join_phase or is_leader_of_stable or not member.supports_exactly(request.protocols):
         await_join(step, group, member, token)
         group.update(member, request.protocols, request.session_timeout_ms, request.rebalance_timeout_ms)

@@ -9,7 +9,7 @@ from offsetlake.coordinator.classic.answers import (
     reset_assignments,
     restart_session,
 )
-from offsetlake.coordinator.classic.group import ClassicGroup, GroupState, InitialDelay
+from offsetlake.coordinator.classic.group import ClassicGroup, ClassicState, InitialDelay
 from offsetlake.coordinator.classic.rebalance.revocation import write_offsets
 from offsetlake.coordinator.classic.records import group_record
 from offsetlake.coordinator.steps import Step, TimerKind
@@ -24,7 +24,7 @@ MAX_REASON_LENGTH = 255
 
 def rebalance(step: Step, group: ClassicGroup, reason: str) -> None:
     """Start a rebalance, or end the join phase of the present one if all members have joined."""
-    if group.state is GroupState.PREPARING_REBALANCE:
+    if group.state is ClassicState.PREPARING_REBALANCE:
         complete_if_all_joined(step, group)
     else:
         prepare_rebalance(step, group, reason)
@@ -36,12 +36,12 @@ def prepare_rebalance(step: Step, group: ClassicGroup, reason: str) -> None:
     For the first rebalance of an Empty group there is a delay, so that members which are started together join the
     same generation.
     """
-    if group.state is GroupState.COMPLETING_REBALANCE:
+    if group.state is ClassicState.COMPLETING_REBALANCE:
         reset_assignments(step, group, REBALANCE_IN_PROGRESS)
     group.pending_syncs.clear()
     step.cancel_timer(TimerKind.SYNC, group.group_id)
-    is_initial = group.state is GroupState.EMPTY
-    group.transition_to(GroupState.PREPARING_REBALANCE, step.now_ms)
+    is_initial = group.state is ClassicState.EMPTY
+    group.transition_to(ClassicState.PREPARING_REBALANCE, step.now_ms)
     group.reason = reason[:MAX_REASON_LENGTH]
     if is_initial:
         delay_ms = step.settings.initial_rebalance_delay_ms
@@ -54,7 +54,7 @@ def prepare_rebalance(step: Step, group: ClassicGroup, reason: str) -> None:
 
 def complete_if_all_joined(step: Step, group: ClassicGroup) -> None:
     """End the join phase if all members have joined, but not before an initial delay ends."""
-    in_phase = group.state is GroupState.PREPARING_REBALANCE and group.initial_delay is None
+    in_phase = group.state is ClassicState.PREPARING_REBALANCE and group.initial_delay is None
     if in_phase and not group.is_awaiting_joins():
         complete_join(step, group)
 
@@ -102,7 +102,7 @@ def complete_join(step: Step, group: ClassicGroup) -> None:
 
 def _undo_generation(group: ClassicGroup, generation: int, step: Step, error: int) -> None:
     """Start another rebalance, because the replies to JoinGroup are errors."""
-    if group.generation == generation and group.state is GroupState.COMPLETING_REBALANCE:
+    if group.generation == generation and group.state is ClassicState.COMPLETING_REBALANCE:
         prepare_rebalance(step, group, f"offsets could not be stored: error code {error}")
 
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from offsetlake.coordinator.classic.answers import answer_join, answer_sync, await_join, joined, restart_session
-from offsetlake.coordinator.classic.group import ClassicGroup, GroupState
-from offsetlake.coordinator.classic.member import Member
+from offsetlake.coordinator.classic.group import ClassicGroup, ClassicState
+from offsetlake.coordinator.classic.member import ClassicMember
 from offsetlake.coordinator.classic.rebalance.join_phase import complete_if_all_joined, prepare_rebalance
 from offsetlake.coordinator.classic.records import group_record
 from offsetlake.coordinator.classic.requests import JoinReply, JoinRequest, SyncReply
@@ -26,9 +26,9 @@ def replace_static_member(step: Step, group: ClassicGroup, request: JoinRequest,
     _fence_and_rename(step, group, member, member_id)
     group.update(member, request.protocols, request.session_timeout_ms, request.rebalance_timeout_ms)
     reason = f"static member {member_id} joined: {request.reason or 'reason not provided'}"
-    if group.state is not GroupState.STABLE or group.selected_protocol() != group.protocol:
+    if group.state is not ClassicState.STABLE or group.selected_protocol() != group.protocol:
         await_join(step, group, member, token)
-        if group.state is GroupState.PREPARING_REBALANCE:
+        if group.state is ClassicState.PREPARING_REBALANCE:
             complete_if_all_joined(step, group)
         else:
             prepare_rebalance(step, group, reason)
@@ -44,7 +44,7 @@ def replace_static_member(step: Step, group: ClassicGroup, request: JoinRequest,
     step.undo.append(undo)
 
 
-def _fence_and_rename(step: Step, group: ClassicGroup, member: Member, member_id: str) -> None:
+def _fence_and_rename(step: Step, group: ClassicGroup, member: ClassicMember, member_id: str) -> None:
     old_id = member.member_id
     answer_join(step, group, member, JoinReply(FENCED_INSTANCE_ID, old_id, protocol=None))
     answer_sync(step, member, SyncReply(FENCED_INSTANCE_ID))

@@ -7,7 +7,7 @@ from offsetlake.coordinator.classic.answers import (
     reset_assignments,
     synced,
 )
-from offsetlake.coordinator.classic.group import ClassicGroup, GroupState
+from offsetlake.coordinator.classic.group import ClassicGroup, ClassicState
 from offsetlake.coordinator.classic.member import EMPTY_ASSIGNMENT
 from offsetlake.coordinator.classic.rebalance.join_phase import prepare_rebalance
 from offsetlake.coordinator.classic.rebalance.revocation import without_partitions
@@ -33,12 +33,12 @@ def sync(step: Step, group: ClassicGroup, request: SyncRequest, token: Token) ->
     if error != NONE:
         step.reply(token, SyncReply(error))
         return
-    if group.state is GroupState.PREPARING_REBALANCE:
+    if group.state is ClassicState.PREPARING_REBALANCE:
         step.reply(token, SyncReply(REBALANCE_IN_PROGRESS))
         return
     member = group.members[request.member_id]
     _count_sync(step, group, request.member_id)
-    if group.state is GroupState.STABLE:
+    if group.state is ClassicState.STABLE:
         step.reply(token, synced(group, member))
     else:
         await_sync(step, member, token)
@@ -49,7 +49,7 @@ def sync(step: Step, group: ClassicGroup, request: SyncRequest, token: Token) ->
 
 def sync_timer_due(step: Step, group: ClassicGroup) -> None:
     """Remove the members of the generation that have not sent SyncGroup, and start a rebalance."""
-    if group.state is GroupState.PREPARING_REBALANCE or not group.pending_syncs:
+    if group.state is ClassicState.PREPARING_REBALANCE or not group.pending_syncs:
         return
     removed = list(group.pending_syncs)
     for member_id in removed:
@@ -89,10 +89,10 @@ def _complete(step: Step, group: ClassicGroup, assignments: tuple[tuple[str, byt
         group.assign(member, by_member.get(member.member_id, EMPTY_ASSIGNMENT))
     step.records.append(group_record(group))
     distribute_assignments(step, group)
-    group.transition_to(GroupState.STABLE, step.now_ms)
+    group.transition_to(ClassicState.STABLE, step.now_ms)
 
     def undo(undo_step: Step, error: int) -> None:
-        if group.state is GroupState.STABLE:
+        if group.state is ClassicState.STABLE:
             reset_assignments(undo_step, group, error)
             prepare_rebalance(undo_step, group, f"the assignments could not be stored: error code {error}")
 

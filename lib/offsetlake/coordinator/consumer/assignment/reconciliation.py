@@ -11,7 +11,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 
 from offsetlake.coordinator.consumer.group import NO_EPOCH, ConsumerGroup
-from offsetlake.coordinator.consumer.member import Member, MemberState
+from offsetlake.coordinator.consumer.member import ConsumerMember, MemberState
 from offsetlake.coordinator.modern.assignment import NO_PARTITIONS, NOTHING_ASSIGNED, Assignment, overlap
 from offsetlake.coordinator.modern.requests import RequestError
 from offsetlake.kafka import error_codes
@@ -37,7 +37,7 @@ class Reconciliation:
     owned: Assignment | None
     subscription_changed: bool
 
-    def next_state(self, member: Member) -> Member:
+    def next_state(self, member: ConsumerMember) -> ConsumerMember:
         """Return the member after the heartbeat.
 
         Raises:
@@ -63,7 +63,7 @@ class Reconciliation:
                     raise RequestError(error_codes.FENCED_MEMBER_EPOCH, message)
                 return self._towards_target(member, self.epoch)
 
-    def _without_unsubscribed(self, member: Member) -> Member:
+    def _without_unsubscribed(self, member: ConsumerMember) -> ConsumerMember:
         """Return the member without the topics that it just unsubscribed from, at the same epochs."""
         assigned = member.assigned
         removed = {topic_id: assigned[topic_id] for topic_id in assigned if topic_id not in self.subscribed}
@@ -78,7 +78,7 @@ class Reconciliation:
             return member.with_current(member.epoch, member.previous_epoch, state, kept, pending)
         return member.with_current(member.epoch, member.previous_epoch, member.state, kept, member.pending_revocation)
 
-    def _towards_target(self, member: Member, epoch: int) -> Member:
+    def _towards_target(self, member: ConsumerMember, epoch: int) -> ConsumerMember:
         assigned, already_pending = member.assigned, member.pending_revocation
         kept: dict[str, frozenset[int]] = {}
         to_revoke: dict[str, frozenset[int]] = {}

@@ -8,7 +8,7 @@ from offsetlake.coordinator.consumer.assignment.assignors import range as range_
 from offsetlake.coordinator.consumer.assignment.assignors import uniform
 from offsetlake.coordinator.consumer.assignment.assignors.specification import GroupSpecification
 from offsetlake.coordinator.consumer.group import ConsumerGroup
-from offsetlake.coordinator.consumer.member import Member
+from offsetlake.coordinator.consumer.member import ConsumerMember
 from offsetlake.coordinator.consumer.rewind import without_partitions
 from offsetlake.coordinator.hash_order import (
     hash_code,
@@ -65,7 +65,7 @@ class SubscribedTopics:
 
 
 def assign(
-    step: Step, group: ConsumerGroup, epoch: int, old: Member, new: Member, *, homogeneous: bool
+    step: Step, group: ConsumerGroup, epoch: int, old: ConsumerMember, new: ConsumerMember, *, homogeneous: bool
 ) -> tuple[Target, list[Record]]:
     """Return the target assignment of a member at a group epoch, and the records of all that changes."""
     specification = _specification(step, group, new, homogeneous=homogeneous)
@@ -92,7 +92,9 @@ def preferred_assignor(group: ConsumerGroup, settings: CoordinatorSettings) -> s
     return max(_supported(group), key=group.assignors.__getitem__, default=settings.consumer_assignors[0])
 
 
-def _preferred_assignor_after(group: ConsumerGroup, settings: CoordinatorSettings, old: Member, new: Member) -> str:
+def _preferred_assignor_after(
+    group: ConsumerGroup, settings: CoordinatorSettings, old: ConsumerMember, new: ConsumerMember
+) -> str:
     """Return the assignor that most members prefer after a member changed, or the default one."""
     counts = {name: group.assignors[name] for name in _supported(group)}
     if old.assignor in counts:
@@ -111,7 +113,7 @@ def _supported(group: ConsumerGroup) -> list[str]:
     return [name for name in ASSIGNORS if name in group.assignors]
 
 
-def _specification(step: Step, group: ConsumerGroup, new: Member, *, homogeneous: bool) -> GroupSpecification:
+def _specification(step: Step, group: ConsumerGroup, new: ConsumerMember, *, homogeneous: bool) -> GroupSpecification:
     replaced = _replaced_member(group, new)
     subscribed = SubscribedTopics(group, step.topics)
     instance_ids = {member_id: instance_id for instance_id, member_id in group.static_members.items()}
@@ -138,7 +140,7 @@ def _specification(step: Step, group: ConsumerGroup, new: Member, *, homogeneous
     )
 
 
-def _replaced_member(group: ConsumerGroup, new: Member) -> str | None:
+def _replaced_member(group: ConsumerGroup, new: ConsumerMember) -> str | None:
     """Return the ID of the static member that a new member replaces."""
     existing = group.static_members.get(new.instance_id or "")
     return None if existing == new.member_id else existing

@@ -24,7 +24,7 @@ SyncsLocation = Literal["source", "target"]
 """The cluster with the offset syncs: MirrorMaker 2's setting `offset-syncs.topic.location`."""
 
 
-class Evidence(NamedTuple):
+class MirrorTopics(NamedTuple):
     """Where offset syncs and checkpoints are: a cluster and the names of its topics, which may be none."""
 
     connection: KafkaConnection
@@ -33,7 +33,7 @@ class Evidence(NamedTuple):
 
 def offset_syncs(
     source: KafkaConnection | None, target: KafkaConnection, location: SyncsLocation, alias: str | None
-) -> Evidence | None:
+) -> MirrorTopics | None:
     """Return the topic with the offset syncs of a replication; None if the source has it and is not available.
 
     The topic at the target has the same name as that of a replication in the other direction with the default
@@ -61,7 +61,7 @@ def offset_syncs(
     return found
 
 
-def _of_cluster(connection: KafkaConnection, alias: str | None) -> Evidence:
+def _of_cluster(connection: KafkaConnection, alias: str | None) -> MirrorTopics:
     aliases = _aliases(connection)
     found = sorted(name for name in aliases if alias in (None, aliases[name]))
     if len(found) > 1:
@@ -69,7 +69,7 @@ def _of_cluster(connection: KafkaConnection, alias: str | None) -> Evidence:
             f"The cluster {connection.bootstrap} has the offset syncs of several replications: {', '.join(found)}. "
             f"Specify one of them with --alias: {', '.join(sorted({aliases[name] for name in found}))}."
         )
-    return Evidence(connection, found)
+    return MirrorTopics(connection, found)
 
 
 def _aliases(connection: KafkaConnection) -> dict[str, str]:
@@ -77,9 +77,9 @@ def _aliases(connection: KafkaConnection) -> dict[str, str]:
     return {name: match["alias"] for name in topics.names(connection) if (match := _SYNCS.fullmatch(name))}
 
 
-def checkpoints(connection: KafkaConnection, names: Collection[str]) -> Evidence:
+def checkpoints(connection: KafkaConnection, names: Collection[str]) -> MirrorTopics:
     """Return the topics with checkpoints among all topics of the target."""
-    return Evidence(connection, sorted(name for name in names if _CHECKPOINTS.fullmatch(name)))
+    return MirrorTopics(connection, sorted(name for name in names if _CHECKPOINTS.fullmatch(name)))
 
 
 def replicas(names: Collection[str], wanted: Collection[str]) -> dict[str, str]:
@@ -109,17 +109,17 @@ def replicas(names: Collection[str], wanted: Collection[str]) -> dict[str, str]:
     return found
 
 
-def search_syncs(evidence: Evidence, keys: Sequence[bytes], offsets: Ints, ends: Ints) -> Bounds:
+def search_syncs(evidence: MirrorTopics, keys: Sequence[bytes], offsets: Ints, ends: Ints) -> Bounds:
     """Return the bounds of offsets by all offset syncs; `keys` has the `mirror.sync_key` of each offset."""
     return _search(evidence, keys, offsets, ends, SYNC_PAIR_AT)
 
 
-def search_checkpoints(evidence: Evidence, keys: Sequence[bytes], offsets: Ints, ends: Ints) -> Bounds:
+def search_checkpoints(evidence: MirrorTopics, keys: Sequence[bytes], offsets: Ints, ends: Ints) -> Bounds:
     """Return the bounds of offsets by all checkpoints; `keys` has the `mirror.checkpoint_key` of each offset."""
     return _search(evidence, keys, offsets, ends, CHECKPOINT_PAIR_AT)
 
 
-def _search(evidence: Evidence, keys: Sequence[bytes], offsets: Ints, ends: Ints, pair_at: int) -> Bounds:
+def _search(evidence: MirrorTopics, keys: Sequence[bytes], offsets: Ints, ends: Ints, pair_at: int) -> Bounds:
     numbers: Mapping[bytes, int] = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     search = PairSearch(np.array([numbers[key] for key in keys], np.int64), offsets)
     distinct = pa.array([*numbers], pa.binary())

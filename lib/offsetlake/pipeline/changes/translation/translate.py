@@ -51,7 +51,7 @@ class Translation:
     offsets: pa.Table
     source: KafkaConnection | None
     target: KafkaConnection
-    syncs: mirror_topics.Evidence | None
+    syncs: mirror_topics.MirrorTopics | None
     standby: bool = False
     at_most_once: bool = False
 

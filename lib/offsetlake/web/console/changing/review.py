@@ -33,7 +33,7 @@ _KEEP = "Reject the selected: they stay as they are"
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class ReviewedList:
     """A list to review.
 
     | Field     | Description |
@@ -54,8 +54,8 @@ class Subject:
     decisions: Mapping[str, str] = field(default_factory=dict)
 
 
-SUBJECTS: Mapping[str, Subject] = {
-    "tombstones": Subject(
+SUBJECTS: Mapping[str, ReviewedList] = {
+    "tombstones": ReviewedList(
         "Planned tombstones",
         planned_tombstones,
         (("tombstones", "--outcome=planned"),),
@@ -64,7 +64,7 @@ SUBJECTS: Mapping[str, Subject] = {
         SELECTION,
         {"approve": "Approve the selected", "reject": "Reject the selected"},
     ),
-    "rejected": Subject(
+    "rejected": ReviewedList(
         "Rejected",
         rejections,
         (("reject",),),
@@ -73,7 +73,7 @@ SUBJECTS: Mapping[str, Subject] = {
         SELECTION,
         {"take_back": "Take back the selected rejections"},
     ),
-    "orphans": Subject(
+    "orphans": ReviewedList(
         "Orphans",
         lambda lake: open_rows(lake, "orphans", MAX_LISTED),
         (KINDS["orphans"].question,),
@@ -82,7 +82,7 @@ SUBJECTS: Mapping[str, Subject] = {
         KINDS["orphans"].key,
         {"approve": "Plan the deletion of the selected", "reject": _KEEP},
     ),
-    "incomplete": Subject(
+    "incomplete": ReviewedList(
         "Incomplete commits",
         lambda lake: open_rows(lake, "incomplete", MAX_LISTED),
         (KINDS["incomplete"].question,),
@@ -92,7 +92,7 @@ SUBJECTS: Mapping[str, Subject] = {
         KINDS["incomplete"].key,
         {"approve": "Plan the repair of the selected", "reject": _KEEP},
     ),
-    "hanging": Subject(
+    "hanging": ReviewedList(
         "Hanging transactions",
         lambda lake: open_rows(lake, "hanging", MAX_LISTED),
         (KINDS["hanging"].question,),
@@ -103,7 +103,7 @@ SUBJECTS: Mapping[str, Subject] = {
         KINDS["hanging"].key,
         {"reject": _KEEP},
     ),
-    "kept": Subject(
+    "kept": ReviewedList(
         "Kept",
         dismissed,
         tuple(("reject", f"--of={name}") for name in KINDS),
@@ -116,7 +116,7 @@ SUBJECTS: Mapping[str, Subject] = {
 """The lists by their names in addresses."""
 
 
-def listed(answers: PageAnswers, subject: Subject, visitor: Visitor, pattern: str | None) -> pa.Table:
+def listed(answers: PageAnswers, subject: ReviewedList, visitor: Visitor, pattern: str | None) -> pa.Table:
     """Return the rows of a list about groups that the visitor may read, of a pattern."""
     return like(visitor.visible(answers.rows(subject.rows)), pattern)
 
@@ -130,7 +130,7 @@ def counts(answers: PageAnswers, visitor: Visitor) -> dict[str, int]:
     return {name: visitor.visible(rows).num_rows for name, rows in groups.items() if rows is not None}
 
 
-def _groups(subject: Subject, lake: Lake) -> pa.Table:
+def _groups(subject: ReviewedList, lake: Lake) -> pa.Table:
     return subject.rows(lake).select(["group_id"])
 
 
@@ -146,12 +146,12 @@ def approval_problem(answers: PageAnswers, bench: Workbench, show: str) -> str:
     return ""
 
 
-def key_of(subject: Subject, row: Mapping[str, object]) -> str:
+def key_of(subject: ReviewedList, row: Mapping[str, object]) -> str:
     """Return the key of a row as the value of a check box; empty if nothing is decided about it here."""
     return "" if subject.key is None else json.dumps([row[name] for name in subject.key.names])
 
 
-def selection(subject: Subject, keys: Sequence[str], visitor: Visitor) -> pa.Table:
+def selection(subject: ReviewedList, keys: Sequence[str], visitor: Visitor) -> pa.Table:
     """Return the keys of the selected rows.
 
     Raises BadRequest for a row that the visitor may not change, if there is none, or if nothing is decided here.

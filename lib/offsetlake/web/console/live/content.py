@@ -21,7 +21,7 @@ _Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class LiveAnswer:
     """The answer of `child`: the fields of a report, or `checks`.
 
     | Field        | Description |
@@ -38,7 +38,7 @@ class Live:
     checks: Sequence[_Row] = ()
 
 
-class Progress(NamedTuple):
+class ComputationProgress(NamedTuple):
     """How far a computation is: its step, its duration so far, and that of the last one, in s; None if unknown."""
 
     step: str
@@ -58,10 +58,10 @@ class LiveContent:
         self._computed: tuple[int, ...] = ()
         self._step, self._began = "", 0.0
         self._last_seconds: int | None = None
-        self._live: Live | None = None
+        self._live: LiveAnswer | None = None
         self._error: OffsetlakeError | None = None
 
-    def get(self) -> tuple[Live | None, Progress | None]:
+    def get(self) -> tuple[LiveAnswer | None, ComputationProgress | None]:
         """Return the newest content, None if there is none yet, and how far newer content is; None if there is none.
 
         Raises the error of the computation for the newest versions: it is not repeated until a table has changed.
@@ -75,9 +75,9 @@ class LiveContent:
                 raise self._error
             return self._live, self._progress()
 
-    def _progress(self) -> Progress | None:
+    def _progress(self) -> ComputationProgress | None:
         seconds = round(time.monotonic() - self._began)
-        return Progress(self._step, seconds, self._last_seconds) if self._step else None
+        return ComputationProgress(self._step, seconds, self._last_seconds) if self._step else None
 
     def _announce(self, step: str) -> None:
         with self._lock:
@@ -89,7 +89,7 @@ class LiveContent:
             found = forked.run_in_background(
                 child.answer, self._request, _TOO_LARGE, is_awaited=False, announce=self._announce
             )
-            live = Live(**found)
+            live = LiveAnswer(**found)
         except OffsetlakeError as caught:
             error = caught
         with self._lock:

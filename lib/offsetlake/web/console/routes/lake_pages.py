@@ -21,7 +21,7 @@ from offsetlake.web.console.routes.parameters import RunNumber, Text
 from offsetlake.web.console.state import PAGE_ROWS, PageState, command_line
 
 
-class Column(NamedTuple):
+class PageColumn(NamedTuple):
     """A column of a page: its name in the rows, its heading, and how it is shown.
 
     The kinds are name (which may be broken anywhere), word (never), words (a wide column), number, time and group.
@@ -33,23 +33,25 @@ class Column(NamedTuple):
 
 
 _LAG = (
-    Column("group_id", "Group", "group"), Column("status", "Status", "word"), Column("lag", "Lag in records", "number"),
-    Column("lag_at_most", "At most", "number"), Column("behind", "Lag in time", "word"),
-    Column("partitions", "Partitions", "number"), Column("not_ok", "With an alarm", "number"),
-    Column("lag_unknown", "Lag unknown", "number"), Column("no_commit", "Without a commit", "number"),
-    Column("deleted_before_read", "Records deleted before read", "number"), Column("topic", "Worst topic"),
-    Column("partition", "Partition", "number"), Column("asked_timestamp", "As of (UTC)", "time"),
+    PageColumn("group_id", "Group", "group"), PageColumn("status", "Status", "word"),
+    PageColumn("lag", "Lag in records", "number"),
+    PageColumn("lag_at_most", "At most", "number"), PageColumn("behind", "Lag in time", "word"),
+    PageColumn("partitions", "Partitions", "number"), PageColumn("not_ok", "With an alarm", "number"),
+    PageColumn("lag_unknown", "Lag unknown", "number"), PageColumn("no_commit", "Without a commit", "number"),
+    PageColumn("deleted_before_read", "Records deleted before read", "number"), PageColumn("topic", "Worst topic"),
+    PageColumn("partition", "Partition", "number"), PageColumn("asked_timestamp", "As of (UTC)", "time"),
 )  # fmt: skip
 _CYCLES = (
-    Column("cycle", "First run", "word"), Column("outcome", "Outcome", "word"),
-    Column("started_at", "Started (UTC)", "time"), Column("duration", "Duration", "word"),
-    Column("jobs", "Jobs", "word"), Column("requesters", "Requested by"),
-    Column("records_read", "Records read", "number"), Column("rows_written", "Rows written", "number"),
-    Column("failed", "What failed", "words"),
+    PageColumn("cycle", "First run", "word"), PageColumn("outcome", "Outcome", "word"),
+    PageColumn("started_at", "Started (UTC)", "time"), PageColumn("duration", "Duration", "word"),
+    PageColumn("jobs", "Jobs", "word"), PageColumn("requesters", "Requested by"),
+    PageColumn("records_read", "Records read", "number"), PageColumn("rows_written", "Rows written", "number"),
+    PageColumn("failed", "What failed", "words"),
 )  # fmt: skip
 _QUARANTINE = (
-    Column("reason", "Reason", "words"), Column("records", "Records", "number"), Column("log_topic", "Topic"),
-    Column("first_timestamp", "First (UTC)", "time"), Column("newest_timestamp", "Newest (UTC)", "time"),
+    PageColumn("reason", "Reason", "words"), PageColumn("records", "Records", "number"),
+    PageColumn("log_topic", "Topic"),
+    PageColumn("first_timestamp", "First (UTC)", "time"), PageColumn("newest_timestamp", "Newest (UTC)", "time"),
 )  # fmt: skip
 
 
@@ -126,7 +128,7 @@ def _page(
     text: str,
     state: PageState,
     path: str,
-    columns: Sequence[Column],
+    columns: Sequence[PageColumn],
     rows: pa.Table | None,
     command: str,
     empty: str,
@@ -140,9 +142,9 @@ def _page(
     )  # fmt: skip
 
 
-def _column(name: str, rows: pa.Table) -> Column:
+def _column(name: str, rows: pa.Table) -> PageColumn:
     """Return how a column of a view is shown."""
     kind = "time" if name.endswith("_timestamp") else "group" if name == "group_id" else "name"
     is_number = pa.types.is_integer(rows[name].type) or pa.types.is_floating(rows[name].type)
     words = name.removesuffix("_timestamp").removesuffix("_id").replace("_", " ")
-    return Column(name, words.capitalize(), "number" if is_number and kind == "name" else kind)
+    return PageColumn(name, words.capitalize(), "number" if is_number and kind == "name" else kind)

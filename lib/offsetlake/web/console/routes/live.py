@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from offsetlake.rules.policy import RetentionPolicy
 from offsetlake.web.console.access import ReaderOfAll
 from offsetlake.web.console.answers import PageAnswers
-from offsetlake.web.console.live.content import Live, LiveContent
+from offsetlake.web.console.live.content import LiveAnswer, LiveContent
 from offsetlake.web.console.pages import page_response
 from offsetlake.web.console.state import PageState, at_base, command_line
 
@@ -52,7 +52,7 @@ def add_routes(app: FastAPI, answers: PageAnswers, lake: str, policy: RetentionP
         return Response(pictures[number], media_type="image/svg+xml", headers=_PICTURE_HEADERS)
 
 
-def _links(content: Live | None) -> list[str]:
+def _links(content: LiveAnswer | None) -> list[str]:
     """Return the address of a page about each problem; empty for none."""
     if content is None or not content.sections:
         return []

@@ -46,7 +46,7 @@ class CurrentOffset(NamedTuple):
     stored: Stored | None
 
 
-class Outcome(NamedTuple):
+class CommitOutcome(NamedTuple):
     """The outcome of a compare-and-commit.
 
     | Field      | Description |
@@ -74,17 +74,17 @@ class CompareAndCommit:
         store: Store,
         topics: Topics,
         audit: Headers,
-        done: asyncio.Future[Outcome],
+        done: asyncio.Future[CommitOutcome],
     ) -> None:
         self.partition, self._group, self._offsets = partition, group, offsets
         self._store, self._topics, self._audit, self._done = store, topics, audit, done
-        self._outcome = Outcome()
+        self._outcome = CommitOutcome()
 
     def batches(self) -> Sequence[Batch]:
         """Return one batch of all offsets, or none if the commit is refused."""
         error = self._error()
-        self._outcome = Outcome(error, () if error else self._differing())
-        if self._outcome != Outcome():
+        self._outcome = CommitOutcome(error, () if error else self._differing())
+        if self._outcome != CommitOutcome():
             return ()
         now = now_ms()
         records = [
@@ -106,7 +106,7 @@ class CompareAndCommit:
             self._store.commit(self._group, values, firsts[0] + len(values) - 1)
             for offset in self._offsets:
                 self._topics.grow(offset.topic, offset.partition)
-            self._outcome = Outcome(log_offset=firsts[0])
+            self._outcome = CommitOutcome(log_offset=firsts[0])
         if not self._done.cancelled():
             self._done.set_result(self._outcome)
 

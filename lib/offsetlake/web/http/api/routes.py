@@ -21,7 +21,7 @@ from offsetlake.serve.storage.group_details import GroupKind
 from offsetlake.util.times import to_iso, to_ms
 from offsetlake.web.http.access import audit_headers_of, authenticated_route, client_of
 from offsetlake.web.http.api import response_models
-from offsetlake.web.http.api.compare_and_commit import CompareAndCommit, ExpectedCommit, Outcome
+from offsetlake.web.http.api.compare_and_commit import CommitOutcome, CompareAndCommit, ExpectedCommit
 from offsetlake.web.http.api.group_pages import page
 from offsetlake.web.http.api.history import OffsetHistory
 from offsetlake.web.http.api.offsets import read_offsets
@@ -214,7 +214,7 @@ class Api:
             )
         )
         try:
-            outcome: Outcome = await done
+            outcome: CommitOutcome = await done
         except LogUnavailable as error:
             raise Problem("log-not-writable", f"{error} Nothing was written.") from error
         _check_error(outcome.error, body.group)
