@@ -10,7 +10,7 @@ import pytest
 from e2e.test_quarantined_records import NEWER, QuarantineLog, commit, metadata, unread
 from offsetlake.kafka.records.coordinator_records import OFFSETS_TOPIC
 from offsetlake.lake.lake import Lake
-from offsetlake.pipeline.changes.give_back import committed_offsets
+from offsetlake.pipeline.changes.export_offsets import committed_offsets
 from offsetlake.pipeline.changes.repair import plan_repair
 from offsetlake.pipeline.changes.reset import as_of
 from offsetlake.pipeline.changes.translation.translate import source_offsets

@@ -4,7 +4,7 @@ import weakref
 
 import pytest
 
-from offsetlake.serve.collection import uncollected
+from offsetlake.serve.garbage import without_collections
 
 
 class Node:
@@ -22,7 +22,7 @@ def test_what_is_loaded_is_never_collected() -> None:
         loaded.append(weakref.ref(Node()))
 
     try:
-        asyncio.run(uncollected(load()))
+        asyncio.run(without_collections(load()))
         assert gc.isenabled()
         later = weakref.ref(Node())
         gc.collect()
@@ -37,6 +37,6 @@ def test_collections_continue_after_a_failure() -> None:
         raise ValueError
 
     with pytest.raises(ValueError, match=r"^$"):
-        asyncio.run(uncollected(load()))
+        asyncio.run(without_collections(load()))
     assert gc.isenabled()
     assert gc.get_freeze_count() == 0

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from offsetlake.errors import NotInLake, OffsetlakeError
-from offsetlake.util.absent import load_arrow
 from offsetlake.util.escaping import visible
 from offsetlake.util.memory_limit import choose_allocators
 from offsetlake.util.processes import leave, open_standard_streams
+from offsetlake.util.unused_libraries import load_arrow
 
 EXIT_INTERNAL_ERROR = 70  # EX_SOFTWARE
 EXIT_INTERRUPTED = 128 + signal.SIGINT

@@ -24,7 +24,7 @@ from offsetlake.serve.standalone import Standalone
 from offsetlake.serve.storage.offset_store import LOG_STORE, OffsetStore
 from offsetlake.serve.storage.store import Store
 from offsetlake.serve.writes.rounds import Writes
-from offsetlake.share.feature import ShareConsumers, ShareGroups
+from offsetlake.share.share_groups import ShareConsumers, ShareGroups
 from offsetlake.util.escaping import visible
 from offsetlake.util.log_lines import log_to_stderr
 from offsetlake.util.memory_limit import choose_allocators
@@ -118,7 +118,7 @@ def _in_cluster(core: Core, leadership: "Leadership | None") -> "Iterator[Featur
     if leadership is None:
         yield Standalone(core)
         return
-    from offsetlake.node.feature import ClusterMetadata, Node
+    from offsetlake.node.node import ClusterMetadata, Node
 
     yield ClusterMetadata(core, leadership.cluster)
     if settings.node_id is None:
@@ -136,7 +136,7 @@ def _stores_and_listeners(core: Core) -> "Iterator[Feature]":
     settings = core.settings
     if settings.zookeeper is not None:
         from offsetlake.zookeeper.serving.dual_commits import DualCommits
-        from offsetlake.zookeeper.serving.feature import ZooKeeperCommits
+        from offsetlake.zookeeper.serving.zookeeper_commits import ZooKeeperCommits
 
         if isinstance(core.offset_store, DualCommits):  # ZooKeeper is the store
             yield ZooKeeperCommits(core, core.offset_store)
@@ -144,7 +144,7 @@ def _stores_and_listeners(core: Core) -> "Iterator[Feature]":
             commits = DualCommits(settings.zookeeper, core.folder, core.store, core.writes.watermarks)
             yield ZooKeeperCommits(core, commits)
     if settings.http is not None:
-        from offsetlake.web.http.feature import Http
+        from offsetlake.web.http.listener import Http
 
         yield Http(core, *settings.http)
 

@@ -11,7 +11,7 @@ from offsetlake.coordinator.classic.loading import from_value
 from offsetlake.coordinator.consumer import events, timers, validation
 from offsetlake.coordinator.consumer import rewind as consumer_rewind
 from offsetlake.coordinator.consumer.group import ConsumerGroup
-from offsetlake.coordinator.modern.requests import RequestError
+from offsetlake.coordinator.epoch_groups.requests import RequestError
 from offsetlake.coordinator.rewind import IN_PROGRESS, SHARE_GROUP, Rewind, RewindReply
 from offsetlake.coordinator.settings import CoordinatorSettings
 from offsetlake.coordinator.share import members as share_members

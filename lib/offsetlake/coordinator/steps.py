@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, auto
 from typing import Any, NamedTuple
 
-from offsetlake.coordinator.modern.metadata_hash import MetadataHashes
+from offsetlake.coordinator.epoch_groups.metadata_hash import MetadataHashes
 from offsetlake.coordinator.settings import CoordinatorSettings
 from offsetlake.coordinator.topics import TopicDescriptions
 from offsetlake.kafka.records.coordinator_records import OffsetsRecordType

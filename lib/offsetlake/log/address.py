@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from offsetlake.errors import BadRequest
 from offsetlake.kafka.batches.reader import CorruptRegion
 from offsetlake.log.disk import folder, tails
-from offsetlake.log.disk.absent import HEAD_BYTES, groups_in, head
+from offsetlake.log.disk.absent_partitions import HEAD_BYTES, groups_in, head
 from offsetlake.log.disk.folder import FolderSlice
 from offsetlake.log.positions import LOG_TOPICS, OFFSETS_TOPIC, LogExtent, LogPartition, OffsetRange
 from offsetlake.log.tails import Tail, TailQuery

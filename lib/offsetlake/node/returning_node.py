@@ -2,9 +2,9 @@
 
 import asyncio
 
-from offsetlake.node.feature import Node
 from offsetlake.node.handover.returning import Returning, recovered_ends
 from offsetlake.node.leadership import Leadership
+from offsetlake.node.node import Node
 from offsetlake.serve.core import Core
 
 

@@ -18,8 +18,8 @@ from offsetlake.log.disk.segments import partition_folders
 from offsetlake.log.positions import OFFSETS_TOPIC, LogPartition
 from offsetlake.log.writer.ownership import disk_errors, owned
 from offsetlake.serve.apis.dispatch import Service
-from offsetlake.serve.collection import uncollected
 from offsetlake.serve.core import Core
+from offsetlake.serve.garbage import without_collections
 from offsetlake.serve.metrics.traffic import MeasuredRequests
 from offsetlake.serve.net.accept import accept
 from offsetlake.serve.net.acceptor import Acceptor
@@ -208,7 +208,7 @@ async def _serve(settings: Settings, security: Security, compose: Compose) -> No
     stopping, watching = asyncio.create_task(stop.wait()), asyncio.create_task(security.run())
     try:
         await server.start()
-        if await _run_until(uncollected(server.load()), stopping, fault):
+        if await _run_until(without_collections(server.load()), stopping, fault):
             await _run_until(server.run(), stopping, fault)
         if fault.done():
             raise OffsetlakeError(

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from offsetlake.coordinator.epoch_groups.requests import JOIN_EPOCH, HeartbeatResponse, RequestError
 from offsetlake.coordinator.groups import Group
 from offsetlake.coordinator.migration.requests import share_heartbeat
-from offsetlake.coordinator.modern.requests import JOIN_EPOCH, HeartbeatResponse, RequestError
 from offsetlake.coordinator.share.group import ShareGroup
 from offsetlake.coordinator.share.requests import ShareHeartbeatReply, ShareHeartbeatRequest, check
 from offsetlake.coordinator.steps import Step, Token

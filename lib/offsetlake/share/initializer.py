@@ -9,8 +9,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
+from offsetlake.coordinator.epoch_groups.assignment import Assignment
 from offsetlake.coordinator.groups import Group
-from offsetlake.coordinator.modern.assignment import Assignment
 from offsetlake.coordinator.share import offsets
 from offsetlake.coordinator.share.group import ShareGroup
 from offsetlake.coordinator.share.offsets import OffsetsReply

@@ -37,16 +37,16 @@ from offsetlake.serve.protocol.api_keys import (
     version_range,
 )
 from offsetlake.serve.protocol.encoding import Values
-from offsetlake.share.group_partitions import GroupPartitions
 from offsetlake.share.group_settings import GroupSettings
-from offsetlake.share.partition_reads import PartitionReads
+from offsetlake.share.leases import PartitionLeases
+from offsetlake.share.record_cache import RecordCache
 from offsetlake.share.sessions import ShareSessions
 from offsetlake.share.share_apis import ShareApis
 from offsetlake.share.share_fetch import ShareFetch
 from offsetlake.share.state.share_states import ShareStates
 
 if TYPE_CHECKING:
-    from offsetlake.share.group_partition import Reads
+    from offsetlake.share.lease import Reads
 
 _OF_GROUPS = (
     LIST_GROUPS,
@@ -74,9 +74,9 @@ class ShareListener:
         self._tasks = RequestTasks(core.loop)
         self.group_settings = GroupSettings(cluster, settings)
         self._reads: Reads = {
-            level: PartitionReads(cluster, committed=level is ShareIsolation.READ_COMMITTED) for level in ShareIsolation
+            level: RecordCache(cluster, committed=level is ShareIsolation.READ_COMMITTED) for level in ShareIsolation
         }
-        self._partitions = GroupPartitions(cluster, self._reads, states, self.group_settings)
+        self._partitions = PartitionLeases(cluster, self._reads, states, self.group_settings)
         sessions, fetches = ShareSessions(settings.share_max_sessions), ShareFetch(self._partitions)
         self._share_apis = ShareApis(sessions, self._partitions, fetches, self.group_settings)
         self.dispatcher = ApiDispatcher(core.topics, self._tasks, SHARE_VERSIONS, core.dispatcher.errors)

@@ -20,8 +20,8 @@ from offsetlake.kafka.error_codes import (
 )
 from offsetlake.serve.net.client import Client, RequestContext
 from offsetlake.serve.protocol.encoding import Values
-from offsetlake.share.group_partitions import GroupPartitions
 from offsetlake.share.group_settings import GroupSettings
+from offsetlake.share.leases import PartitionLeases
 from offsetlake.share.pace import WRITE_UNITS, Pace
 from offsetlake.share.request_parts import Batches, acknowledgements, forgotten_partitions
 from offsetlake.share.sessions import (
@@ -47,7 +47,7 @@ class ShareApis:
     """
 
     def __init__(
-        self, sessions: ShareSessions, partitions: GroupPartitions, fetches: ShareFetch, settings: GroupSettings
+        self, sessions: ShareSessions, partitions: PartitionLeases, fetches: ShareFetch, settings: GroupSettings
     ) -> None:
         self._sessions, self._partitions, self._fetches, self._settings = sessions, partitions, fetches, settings
         self._connected: set[Client] = set()  # those with a ShareFetch that has not opened or found its session yet

@@ -12,11 +12,11 @@ from offsetlake.coordinator.share_partition.requests import AcquiredRecords, Acq
 from offsetlake.kafka.error_codes import TOPIC_AUTHORIZATION_FAILED
 from offsetlake.serve.net.client import Client
 from offsetlake.serve.protocol.encoding import Values
-from offsetlake.share.group_partition import GroupPartition
-from offsetlake.share.group_partitions import GroupPartitions, wait
 from offsetlake.share.leader_reads import MAX_PARTITION_BYTES
+from offsetlake.share.lease import PartitionLease
+from offsetlake.share.leases import PartitionLeases, wait
 from offsetlake.share.pace import Pace
-from offsetlake.share.partition_reads import Waiting
+from offsetlake.share.record_cache import Waiting
 from offsetlake.share.sessions import IdPartition, SessionKey
 
 MAX_FETCH_BYTES = 4 << 20
@@ -53,7 +53,7 @@ class FetchLimits(NamedTuple):
 class ShareFetch:
     """Fetches for members; `fetch` returns the response by partition."""
 
-    def __init__(self, partitions: GroupPartitions) -> None:
+    def __init__(self, partitions: PartitionLeases) -> None:
         self._partitions = partitions
 
     async def readable(
@@ -151,7 +151,7 @@ class ShareFetch:
         return acquired
 
     def _acquire_in(
-        self, found: GroupPartition, member: str, partition: IdPartition, limits: FetchLimits
+        self, found: PartitionLease, member: str, partition: IdPartition, limits: FetchLimits
     ) -> tuple[Sequence[AcquiredRecords], bytes]:
         """Acquire records of one partition; return them with the batches that contain them."""
         if found.records is None or not found.records.can_acquire():

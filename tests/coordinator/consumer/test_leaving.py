@@ -7,7 +7,7 @@ import pytest
 from offsetlake.coordinator.consumer import events, leaving, records, timers
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.consumer.member import ConsumerMember, MemberState
-from offsetlake.coordinator.modern.assignment import NOTHING_ASSIGNED
+from offsetlake.coordinator.epoch_groups.assignment import NOTHING_ASSIGNED
 from offsetlake.coordinator.steps import Timer, TimerKind
 from offsetlake.kafka import error_codes
 from support.coordinator.consumer_groups import GROUP, Host, topic_id, types

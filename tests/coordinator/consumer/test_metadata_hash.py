@@ -1,6 +1,6 @@
 """The hash of the topics of a group; the expected values were computed by `Utils` of Kafka 4.2.0."""
 
-from offsetlake.coordinator.modern.metadata_hash import MetadataHashes, topic_digest
+from offsetlake.coordinator.epoch_groups.metadata_hash import MetadataHashes, topic_digest
 from support.coordinator.consumer_groups import Topics, topic_id
 
 WITH_RACKS, PLAIN = "with-racks", "a"

@@ -7,7 +7,7 @@ import pytest
 
 from offsetlake.coordinator.consumer import validation
 from offsetlake.coordinator.consumer.describe import describe
-from offsetlake.coordinator.modern.requests import RequestError
+from offsetlake.coordinator.epoch_groups.requests import RequestError
 from offsetlake.coordinator.settings import CoordinatorSettings
 from offsetlake.kafka import error_codes
 from offsetlake.kafka.uuid import uuid_bytes

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from offsetlake.coordinator.modern.assignment import to_assignment
+from offsetlake.coordinator.epoch_groups.assignment import to_assignment
 from offsetlake.coordinator.steps import TimerKind
 from offsetlake.kafka import error_codes
 from support.coordinator.consumer_groups import Host, topic_id, types

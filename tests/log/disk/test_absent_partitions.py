@@ -7,10 +7,10 @@ import pytest
 
 from offsetlake.errors import LogMismatch
 from offsetlake.log.address import LogAddress
-from offsetlake.log.disk.absent import partition_count
+from offsetlake.log.disk.absent_partitions import partition_count
 from offsetlake.log.disk.folder import describe
 from offsetlake.log.positions import OFFSETS_TOPIC, SHARE_STATE_TOPIC, LogPartition
-from offsetlake.pipeline.ingest.absent import Partitions, partitions_of_log
+from offsetlake.pipeline.ingest.missing_log import Partitions, partitions_of_log
 from support.log.made_folders import batch, write
 from support.oracle.encoders import group_log_partition, offset_key, offset_value
 from support.oracle.log_writer import Batch, Record

@@ -15,7 +15,7 @@ from offsetlake.coordinator.share_partition.requests import (
 from offsetlake.coordinator.share_state.requests import ShareStateResult
 from offsetlake.kafka.error_codes import NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_ID
 from offsetlake.share.leader_reads import Fetched
-from offsetlake.share.partition_reads import MAX_KEPT_READS, RETRY_SECONDS
+from offsetlake.share.record_cache import MAX_KEPT_READS, RETRY_SECONDS
 from offsetlake.share.sessions import IdPartition, SessionKey
 from offsetlake.share.share_fetch import FetchLimits, ShareFetch
 from offsetlake.util.times import now_ms

@@ -32,8 +32,8 @@ from offsetlake.serve.writes import commit_templates, offset_commit
 from offsetlake.serve.writes.commit_request import CommitRequest
 from offsetlake.serve.writes.commit_templates import CommitTemplates, commit_values, make_template
 from offsetlake.serve.writes.offset_commit import OffsetCommit
-from offsetlake.serve.writes.places import Places
 from offsetlake.serve.writes.rounds import Flush, Writes
+from offsetlake.serve.writes.strided_fields import Places
 from support.oracle.log_reader import read_log
 from support.serve.in_process import given_to
 from support.serve.kio_requests import request

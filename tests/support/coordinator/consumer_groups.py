@@ -9,9 +9,9 @@ from offsetlake.coordinator import groups
 from offsetlake.coordinator.consumer import regexes, timers
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.consumer.requests import ConsumerHeartbeatRequest
+from offsetlake.coordinator.epoch_groups.metadata_hash import MetadataHashes
+from offsetlake.coordinator.epoch_groups.requests import HeartbeatResponse
 from offsetlake.coordinator.migration import requests
-from offsetlake.coordinator.modern.metadata_hash import MetadataHashes
-from offsetlake.coordinator.modern.requests import HeartbeatResponse
 from offsetlake.coordinator.settings import CoordinatorSettings
 from offsetlake.coordinator.steps import Record, Step, Timer, TimerKind
 

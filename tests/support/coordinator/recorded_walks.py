@@ -7,7 +7,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from offsetlake.coordinator.modern.group import ModernGroup
+from offsetlake.coordinator.epoch_groups.group import EpochGroup
 from offsetlake.coordinator.steps import Record
 from support.coordinator.consumer_groups import Host
 
@@ -77,5 +77,5 @@ def change_topics(host: Host, operation: Operation) -> None:
             host.topics.extend(name, operation["partitions"])
         case _:
             host.topics.delete(name)
-    if isinstance(host.group, ModernGroup) and name in host.group.subscriptions.topics():
+    if isinstance(host.group, EpochGroup) and name in host.group.subscriptions.topics():
         host.change_topics()

@@ -21,7 +21,7 @@ from offsetlake.serve.protocol import wire
 from offsetlake.serve.settings import Settings
 from offsetlake.serve.storage.mapped_snapshot import MappedSnapshot
 from offsetlake.serve.storage.snapshot_build import build
-from offsetlake.share.feature import ShareGroups
+from offsetlake.share.share_groups import ShareGroups
 from support.serve.kio_requests import answered, request
 
 BROKER_LOG = Path(__file__).parents[2] / "fixtures" / "broker-log"

@@ -12,10 +12,10 @@ from offsetlake.coordinator.settings import CoordinatorSettings, ShareIsolation
 from offsetlake.coordinator.share_state.requests import ReadResult, ShareStateResult
 from offsetlake.node.metadata.image import ClusterBroker, ClusterImage, TopicColumns
 from offsetlake.rules.share_state import UNKNOWN
-from offsetlake.share.group_partitions import GroupPartitions
 from offsetlake.share.group_settings import GroupSettings
 from offsetlake.share.leader_reads import Fetched
-from offsetlake.share.partition_reads import PartitionReads
+from offsetlake.share.leases import PartitionLeases
+from offsetlake.share.record_cache import RecordCache
 from offsetlake.share.sessions import IdPartition
 
 TOPIC_ID = b"t" * 16
@@ -113,12 +113,12 @@ class ShareCluster:
         )
         self.leader = StubLeader(read)
         self.persister: Any = StubPersister(start)
-        self.reads = reads = PartitionReads(self.cluster, committed=False)
+        self.reads = reads = RecordCache(self.cluster, committed=False)
         leads: Any = reads
         leads.leader = lambda partition: (self.leader if self.knows(partition) else None, 0)
         defaults = replace(settings or CoordinatorSettings(), share_auto_offset_reset=reset)
         self.settings = GroupSettings(self.cluster, defaults)
-        self.partitions = GroupPartitions(
+        self.partitions = PartitionLeases(
             self.cluster, dict.fromkeys(ShareIsolation, reads), self.persister, self.settings
         )
 

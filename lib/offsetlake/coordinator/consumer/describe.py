@@ -5,8 +5,8 @@ from typing import Any
 from offsetlake.coordinator.consumer.assignment import target
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.consumer.member import ConsumerMember
-from offsetlake.coordinator.modern.assignment import NO_TARGET
-from offsetlake.coordinator.modern.describe import NameOf, named
+from offsetlake.coordinator.epoch_groups.assignment import NO_TARGET
+from offsetlake.coordinator.epoch_groups.describe import NameOf, named
 from offsetlake.coordinator.settings import CoordinatorSettings
 
 

@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 from offsetlake.coordinator.consumer import owners
 from offsetlake.coordinator.consumer.member import NO_CURRENT, NO_METADATA, ConsumerMember, MemberState
 from offsetlake.coordinator.consumer.record_types import RECORDS
-from offsetlake.coordinator.modern.assignment import NO_TARGET, Target
-from offsetlake.coordinator.modern.group import ModernGroup, set_or_remove
-from offsetlake.coordinator.modern.subscriptions import KnownTopics
+from offsetlake.coordinator.epoch_groups.assignment import NO_TARGET, Target
+from offsetlake.coordinator.epoch_groups.group import EpochGroup, set_or_remove
+from offsetlake.coordinator.epoch_groups.subscriptions import KnownTopics
 from offsetlake.coordinator.rewind import Rewind
 from offsetlake.kafka.records.coordinator_records import OffsetsRecordType as Type
 from offsetlake.rules.groups.members import GroupMember
@@ -19,7 +19,7 @@ T = TypeVar("T")
 NO_EPOCH = -1
 
 
-class ConsumerGroup(ModernGroup[ConsumerMember]):
+class ConsumerGroup(EpochGroup[ConsumerMember]):
     """One group of the consumer protocol (KIP-848).
 
     Attributes:

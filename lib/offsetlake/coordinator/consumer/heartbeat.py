@@ -8,9 +8,9 @@ from offsetlake.coordinator.consumer.member import ConsumerMember
 from offsetlake.coordinator.consumer.member_update import MemberUpdate
 from offsetlake.coordinator.consumer.regexes import RegexChange
 from offsetlake.coordinator.consumer.requests import STATIC_LEAVE_EPOCH, ConsumerHeartbeatRequest, check
-from offsetlake.coordinator.modern.assignment import is_subset
-from offsetlake.coordinator.modern.member import Value
-from offsetlake.coordinator.modern.requests import JOIN_EPOCH, HeartbeatResponse, RequestError
+from offsetlake.coordinator.epoch_groups.assignment import is_subset
+from offsetlake.coordinator.epoch_groups.member import Value
+from offsetlake.coordinator.epoch_groups.requests import JOIN_EPOCH, HeartbeatResponse, RequestError
 from offsetlake.coordinator.steps import Step, Token
 from offsetlake.kafka import error_codes
 

@@ -6,9 +6,9 @@ from offsetlake.coordinator.consumer import records, timers
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.consumer.member import ConsumerMember
 from offsetlake.coordinator.consumer.requests import STATIC_LEAVE_EPOCH, ConsumerHeartbeatRequest
+from offsetlake.coordinator.epoch_groups.assignment import NOTHING_ASSIGNED
+from offsetlake.coordinator.epoch_groups.requests import HeartbeatResponse, RequestError
 from offsetlake.coordinator.migration import downgrade
-from offsetlake.coordinator.modern.assignment import NOTHING_ASSIGNED
-from offsetlake.coordinator.modern.requests import HeartbeatResponse, RequestError
 from offsetlake.coordinator.steps import Record, Step
 from offsetlake.kafka import error_codes
 

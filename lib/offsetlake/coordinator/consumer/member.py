@@ -4,8 +4,8 @@ import base64
 from enum import IntEnum
 from typing import Self
 
-from offsetlake.coordinator.modern.assignment import Assignment, from_record, to_record
-from offsetlake.coordinator.modern.member import ModernMember, Value
+from offsetlake.coordinator.epoch_groups.assignment import Assignment, from_record, to_record
+from offsetlake.coordinator.epoch_groups.member import EpochMember, Value
 
 NO_METADATA: Value = {
     "instanceId": None,
@@ -43,7 +43,7 @@ _DEFAULT_CLASSIC: Value = {"sessionTimeoutMs": 0, "supportedProtocols": []}
 _STATES = {int(state): state for state in MemberState}
 
 
-class ConsumerMember(ModernMember):
+class ConsumerMember(EpochMember):
     """A member: the values of its ConsumerGroupMemberMetadata and ConsumerGroupCurrentMemberAssignment."""
 
     __slots__ = ()

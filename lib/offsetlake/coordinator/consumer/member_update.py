@@ -8,8 +8,8 @@ from offsetlake.coordinator.consumer.assignment.reconciliation import Reconcilia
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.consumer.member import ConsumerMember, MemberState
 from offsetlake.coordinator.consumer.regexes import RegexChange
-from offsetlake.coordinator.modern.assignment import Assignment, Target, to_assignment
-from offsetlake.coordinator.modern.requests import RequestError
+from offsetlake.coordinator.epoch_groups.assignment import Assignment, Target, to_assignment
+from offsetlake.coordinator.epoch_groups.requests import RequestError
 from offsetlake.coordinator.steps import Record, Step
 from offsetlake.kafka import error_codes
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from offsetlake.coordinator.consumer.member import ConsumerMember
-from offsetlake.coordinator.modern.assignment import Target
+from offsetlake.coordinator.epoch_groups.assignment import Target
 
 
 def replace_current(epochs: dict[str, dict[int, int]], old: ConsumerMember | None, new: ConsumerMember | None) -> None:

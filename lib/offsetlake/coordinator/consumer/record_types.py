@@ -1,6 +1,6 @@
 """The types of the records of a consumer group."""
 
-from offsetlake.coordinator.modern.records import ModernRecords
+from offsetlake.coordinator.epoch_groups.records import ModernRecords
 from offsetlake.kafka.records.coordinator_records import OffsetsRecordType as Type
 
 RECORDS = ModernRecords(

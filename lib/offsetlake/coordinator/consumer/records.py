@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.consumer.record_types import RECORDS
-from offsetlake.coordinator.modern.member import Value
-from offsetlake.coordinator.modern.records import of_group
+from offsetlake.coordinator.epoch_groups.member import Value
+from offsetlake.coordinator.epoch_groups.records import of_group
 from offsetlake.coordinator.steps import Record
 from offsetlake.kafka.records.coordinator_records import OffsetsRecordType as Type
 from offsetlake.kafka.records.group_tombstones import GROUP_TOMBSTONE_TYPES

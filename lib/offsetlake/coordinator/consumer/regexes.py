@@ -13,7 +13,7 @@ import re2
 from offsetlake.coordinator.consumer import records
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.consumer.member import ConsumerMember
-from offsetlake.coordinator.modern.requests import RequestError
+from offsetlake.coordinator.epoch_groups.requests import RequestError
 from offsetlake.coordinator.steps import Record, Step, TimerKind
 from offsetlake.kafka import error_codes
 

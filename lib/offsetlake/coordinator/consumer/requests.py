@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from offsetlake.coordinator.modern.requests import JOIN_EPOCH, LEAVE_EPOCH, RequestError, require_text
+from offsetlake.coordinator.epoch_groups.requests import JOIN_EPOCH, LEAVE_EPOCH, RequestError, require_text
 from offsetlake.coordinator.settings import CoordinatorSettings
 from offsetlake.kafka import error_codes
 

@@ -12,7 +12,7 @@ from offsetlake.coordinator import rewind as rewinds
 from offsetlake.coordinator.consumer import records
 from offsetlake.coordinator.consumer.group import NO_EPOCH, ConsumerGroup
 from offsetlake.coordinator.consumer.requests import STATIC_LEAVE_EPOCH
-from offsetlake.coordinator.modern.assignment import NO_PARTITIONS, Assignment, Target
+from offsetlake.coordinator.epoch_groups.assignment import NO_PARTITIONS, Assignment, Target
 from offsetlake.coordinator.rewind import NOT_WRITTEN, Rewind, RewindReply
 from offsetlake.coordinator.settings import CoordinatorSettings
 from offsetlake.coordinator.steps import Step

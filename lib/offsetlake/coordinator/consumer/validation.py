@@ -3,7 +3,7 @@
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.consumer.leaving import unknown_member
 from offsetlake.coordinator.consumer.member import ConsumerMember
-from offsetlake.coordinator.modern.requests import RequestError
+from offsetlake.coordinator.epoch_groups.requests import RequestError
 from offsetlake.kafka import error_codes
 
 _MEMBER_EPOCH_VERSION = 9  # the first version of OffsetCommit whose error codes include those of member epochs

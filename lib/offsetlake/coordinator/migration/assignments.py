@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from offsetlake.coordinator.epoch_groups.assignment import Assignment, Target, set_order_of
 from offsetlake.coordinator.hash_order import hash_order, topic_id_hash_code
-from offsetlake.coordinator.modern.assignment import Assignment, Target, set_order_of
 from offsetlake.coordinator.topics import TopicDescriptions
 from offsetlake.kafka.records.consumer_protocol import encode_assignment
 

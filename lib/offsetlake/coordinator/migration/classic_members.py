@@ -28,11 +28,11 @@ from offsetlake.coordinator.consumer.group import NO_EPOCH, ConsumerGroup
 from offsetlake.coordinator.consumer.member import ConsumerMember, MemberState
 from offsetlake.coordinator.consumer.member_update import MemberUpdate
 from offsetlake.coordinator.consumer.regexes import RegexChange
+from offsetlake.coordinator.epoch_groups.assignment import NO_PARTITIONS, NO_TARGET, to_assignment
+from offsetlake.coordinator.epoch_groups.member import Value
+from offsetlake.coordinator.epoch_groups.requests import RequestError
 from offsetlake.coordinator.migration import assignments, downgrade
 from offsetlake.coordinator.migration.upgrade import classic_metadata
-from offsetlake.coordinator.modern.assignment import NO_PARTITIONS, NO_TARGET, to_assignment
-from offsetlake.coordinator.modern.member import Value
-from offsetlake.coordinator.modern.requests import RequestError
 from offsetlake.coordinator.steps import Step, TimerKind, Token
 from offsetlake.kafka import error_codes
 from offsetlake.kafka.records.consumer_protocol import read_subscription

@@ -10,8 +10,8 @@ from offsetlake.coordinator.classic.records import group_record
 from offsetlake.coordinator.consumer import records, timers
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.consumer.member import ConsumerMember
+from offsetlake.coordinator.epoch_groups.assignment import NO_TARGET
 from offsetlake.coordinator.migration import assignments
-from offsetlake.coordinator.modern.assignment import NO_TARGET
 from offsetlake.coordinator.settings import CoordinatorSettings
 from offsetlake.coordinator.steps import Step, TimerKind
 

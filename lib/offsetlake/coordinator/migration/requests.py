@@ -21,8 +21,8 @@ from offsetlake.coordinator.consumer import records
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.consumer.leaving import remove_each
 from offsetlake.coordinator.consumer.requests import ConsumerHeartbeatRequest, check
+from offsetlake.coordinator.epoch_groups.requests import JOIN_EPOCH, HeartbeatResponse, RequestError
 from offsetlake.coordinator.migration import classic_members, upgrade
-from offsetlake.coordinator.modern.requests import JOIN_EPOCH, HeartbeatResponse, RequestError
 from offsetlake.coordinator.share import heartbeat as share
 from offsetlake.coordinator.share.group import ShareGroup
 from offsetlake.coordinator.share.requests import ShareHeartbeatReply, ShareHeartbeatRequest

@@ -14,10 +14,10 @@ from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.consumer.heartbeat import respond
 from offsetlake.coordinator.consumer.member import NO_METADATA, ConsumerMember, MemberState
 from offsetlake.coordinator.consumer.requests import ConsumerHeartbeatRequest
+from offsetlake.coordinator.epoch_groups.assignment import NO_TARGET, NOTHING_ASSIGNED, Target, to_assignment
+from offsetlake.coordinator.epoch_groups.requests import HeartbeatResponse, RequestError
 from offsetlake.coordinator.hash_order import TimelineOrder, hash_code, hash_order
 from offsetlake.coordinator.migration import assignments
-from offsetlake.coordinator.modern.assignment import NO_TARGET, NOTHING_ASSIGNED, Target, to_assignment
-from offsetlake.coordinator.modern.requests import HeartbeatResponse, RequestError
 from offsetlake.coordinator.rewind import PROTOCOL_CHANGED, RewindReply
 from offsetlake.coordinator.steps import Record, Step, TimerKind
 from offsetlake.coordinator.topics import TopicDescriptions

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import ceil
 
+from offsetlake.coordinator.epoch_groups.assignment import NO_PARTITIONS, NO_TARGET, Assignment, Target
 from offsetlake.coordinator.hash_order import hash_order, partition_order, set_capacity, topic_id_hash_code
-from offsetlake.coordinator.modern.assignment import NO_PARTITIONS, NO_TARGET, Assignment, Target
 
 Partition = tuple[str, int]
 _UNSIGNED = 0xFFFFFFFF

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from offsetlake.coordinator.modern.describe import NameOf, named
+from offsetlake.coordinator.epoch_groups.describe import NameOf, named
 from offsetlake.coordinator.share.group import ShareGroup
 
 ASSIGNOR = "simple"

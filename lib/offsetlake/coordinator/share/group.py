@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from offsetlake.coordinator.modern.assignment import Assignment, Target
-from offsetlake.coordinator.modern.describe import NameOf
-from offsetlake.coordinator.modern.group import ModernGroup
+from offsetlake.coordinator.epoch_groups.assignment import Assignment, Target
+from offsetlake.coordinator.epoch_groups.describe import NameOf
+from offsetlake.coordinator.epoch_groups.group import EpochGroup
 from offsetlake.coordinator.share.member import NO_CURRENT, NO_METADATA, ShareMember
 from offsetlake.coordinator.share.records import RECORDS
 from offsetlake.coordinator.share.topics import PartitionsById, ShareTopics, TopicPartitions, combined
@@ -15,7 +15,7 @@ from offsetlake.rules.groups.members import GroupMember
 _NO_TOPIC = TopicPartitions("", frozenset())
 
 
-class ShareGroup(ModernGroup[ShareMember]):
+class ShareGroup(EpochGroup[ShareMember]):
     """One share group.
 
     Attributes:

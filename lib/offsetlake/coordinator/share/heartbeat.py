@@ -2,10 +2,10 @@
 
 from collections.abc import Collection
 
+from offsetlake.coordinator.epoch_groups.assignment import NO_TARGET, Target, is_same_target
+from offsetlake.coordinator.epoch_groups.member import Value
+from offsetlake.coordinator.epoch_groups.requests import JOIN_EPOCH, LEAVE_EPOCH, HeartbeatResponse, RequestError
 from offsetlake.coordinator.hash_order import hash_code, set_order
-from offsetlake.coordinator.modern.assignment import NO_TARGET, Target, is_same_target
-from offsetlake.coordinator.modern.member import Value
-from offsetlake.coordinator.modern.requests import JOIN_EPOCH, LEAVE_EPOCH, HeartbeatResponse, RequestError
 from offsetlake.coordinator.share import members
 from offsetlake.coordinator.share.assignor import ShareSpecification, assign
 from offsetlake.coordinator.share.group import ShareGroup

@@ -2,8 +2,8 @@
 
 from typing import Self
 
-from offsetlake.coordinator.modern.assignment import Assignment, to_record
-from offsetlake.coordinator.modern.member import ModernMember, Value
+from offsetlake.coordinator.epoch_groups.assignment import Assignment, to_record
+from offsetlake.coordinator.epoch_groups.member import EpochMember, Value
 
 NO_METADATA: Value = {"rackId": None, "clientId": "", "clientHost": "", "subscribedTopicNames": []}
 """The metadata of a member that has only a current assignment, as in a broker."""
@@ -13,7 +13,7 @@ NO_CURRENT: Value = {"memberEpoch": 0, "previousMemberEpoch": -1, "state": _STAB
 """The current assignment of a member that has only metadata, as in a broker."""
 
 
-class ShareMember(ModernMember):
+class ShareMember(EpochMember):
     """A member: the values of its ShareGroupMemberMetadata and ShareGroupCurrentMemberAssignment."""
 
     __slots__ = ()

@@ -1,6 +1,6 @@
 """Members that leave a share group, and their sessions."""
 
-from offsetlake.coordinator.modern.requests import RequestError
+from offsetlake.coordinator.epoch_groups.requests import RequestError
 from offsetlake.coordinator.share.group import ShareGroup
 from offsetlake.coordinator.share.member import ShareMember
 from offsetlake.coordinator.share.records import RECORDS

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from offsetlake.coordinator.modern.assignment import Assignment
-from offsetlake.coordinator.modern.requests import RequestError
+from offsetlake.coordinator.epoch_groups.assignment import Assignment
+from offsetlake.coordinator.epoch_groups.requests import RequestError
 from offsetlake.coordinator.share.group import ShareGroup
 from offsetlake.coordinator.share.requests import Initialization
 from offsetlake.coordinator.share.topics import ShareTopics, TopicPartitions, combined

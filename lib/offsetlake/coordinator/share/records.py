@@ -1,6 +1,6 @@
 """Constructors of the records of a share group, as a broker of version 4.2 writes them."""
 
-from offsetlake.coordinator.modern.records import ModernRecords
+from offsetlake.coordinator.epoch_groups.records import ModernRecords
 from offsetlake.kafka.records.coordinator_records import OffsetsRecordType as Type
 
 RECORDS = ModernRecords(

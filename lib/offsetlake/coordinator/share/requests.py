@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from offsetlake.coordinator.modern.requests import (
+from offsetlake.coordinator.epoch_groups.requests import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     HeartbeatResponse,

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from offsetlake.coordinator.epoch_groups.assignment import Assignment
+from offsetlake.coordinator.epoch_groups.describe import NameOf
+from offsetlake.coordinator.epoch_groups.member import Value
+from offsetlake.coordinator.epoch_groups.records import of_group
 from offsetlake.coordinator.hash_order import hash_order, topic_id_hash_code
-from offsetlake.coordinator.modern.assignment import Assignment
-from offsetlake.coordinator.modern.describe import NameOf
-from offsetlake.coordinator.modern.member import Value
-from offsetlake.coordinator.modern.records import of_group
 from offsetlake.coordinator.steps import Record
 from offsetlake.kafka.records.coordinator_records import OffsetsRecordType
 

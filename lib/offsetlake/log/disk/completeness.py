@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from offsetlake.log.disk.absent import checkpoint_lines
+from offsetlake.log.disk.absent_partitions import checkpoint_lines
 from offsetlake.log.disk.segments import Segment, SegmentFiles
 from offsetlake.log.positions import LogPartition, OffsetRange
 

@@ -21,7 +21,7 @@ from offsetlake.kafka.batches.framing import (
 )
 from offsetlake.kafka.batches.kernels import Bytes, Ints
 from offsetlake.kafka.batches.reader import CorruptRegion
-from offsetlake.log.disk.absent import absent_partitions, check_topic_ids, is_written
+from offsetlake.log.disk.absent_partitions import absent_partitions, check_topic_ids, is_written
 from offsetlake.log.disk.completeness import Missing, log_start, missing_records, missing_segments, read_checkpoints
 from offsetlake.log.disk.lacking import read_lacking
 from offsetlake.log.disk.segment_bytes import end_of, map_segment, readable

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from offsetlake.log.disk.absent import groups_in, head, partition_count
+from offsetlake.log.disk.absent_partitions import groups_in, head, partition_count
 from offsetlake.log.disk.folder import describe
 from offsetlake.log.disk.lacking import LACKING_FILE, Lacking
 from offsetlake.log.disk.segments import partition_folders

@@ -11,8 +11,8 @@ from offsetlake.log.address import LogAddress
 from offsetlake.log.positions import LogExtent, LogPartition, OffsetRange
 from offsetlake.log.reading import ranges_from_json, ranges_to_json
 from offsetlake.log.writer.ownership import CLUSTER_FILE
-from offsetlake.pipeline.ingest.absent import absent_notes, missing_in, partitions_of_log
 from offsetlake.pipeline.ingest.known_log import LastRead, ends_of, last_reads, refuse_changed, same_log
+from offsetlake.pipeline.ingest.missing_log import absent_notes, missing_in, partitions_of_log
 from offsetlake.util.amounts import counted
 
 Ranges = dict[LogPartition, OffsetRange]

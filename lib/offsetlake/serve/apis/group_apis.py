@@ -15,7 +15,7 @@ from offsetlake.kafka.error_codes import (
     TOPIC_AUTHORIZATION_FAILED,
 )
 from offsetlake.rules.groups.state import UNKNOWN
-from offsetlake.serve.groups.descriptions import described as describe_modern
+from offsetlake.serve.groups.descriptions import described as describe_with_epochs
 from offsetlake.serve.groups.membership import Membership
 from offsetlake.serve.net.client import RequestContext
 from offsetlake.serve.net.handlers import Handlers, at_once
@@ -123,8 +123,8 @@ class GroupApis:
             return described | _not_found(group_id, group, "consumer")
         live = self._membership.live(group_id.encode())
         if isinstance(live, ConsumerGroup):
-            modern = describe_modern(live, self._topics.descriptions(), self._membership.settings)
-            return described | modern | self._unknown_state(group_id)
+            shared = describe_with_epochs(live, self._topics.descriptions(), self._membership.settings)
+            return described | shared | self._unknown_state(group_id)
         details = self._store.details(group_id.encode())
         return described | {
             "group_state": group["state"],
@@ -143,8 +143,8 @@ class GroupApis:
         group = None if kind is None or kind["group_type"] != "share" else self._membership.find(group_id.encode())
         if not isinstance(group, ShareGroup):
             return described | _not_found(group_id, kind, "share")
-        modern = describe_modern(group, self._topics.descriptions(), self._membership.settings)
-        return described | modern | self._unknown_state(group_id)
+        shared = describe_with_epochs(group, self._topics.descriptions(), self._membership.settings)
+        return described | shared | self._unknown_state(group_id)
 
     def _unknown_state(self, group_id: str) -> dict[str, Any]:
         """Return the state of a group that a record that cannot be decoded leaves unknown; nothing of others."""

@@ -7,10 +7,10 @@ from typing import Any
 
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.consumer.requests import ConsumerHeartbeatRequest, check
+from offsetlake.coordinator.epoch_groups.assignment import Assignment
+from offsetlake.coordinator.epoch_groups.requests import JOIN_EPOCH, HeartbeatResponse, RequestError
 from offsetlake.coordinator.groups import Group
 from offsetlake.coordinator.migration.requests import consumer_heartbeat
-from offsetlake.coordinator.modern.assignment import Assignment
-from offsetlake.coordinator.modern.requests import JOIN_EPOCH, HeartbeatResponse, RequestError
 from offsetlake.coordinator.settings import CoordinatorSettings
 from offsetlake.coordinator.steps import Step, Token
 from offsetlake.kafka.error_codes import GROUP_MAX_SIZE_REACHED, INVALID_GROUP_ID, NONE

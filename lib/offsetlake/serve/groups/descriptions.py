@@ -4,7 +4,7 @@ from typing import Any
 
 from offsetlake.coordinator.consumer import describe
 from offsetlake.coordinator.consumer.group import ConsumerGroup
-from offsetlake.coordinator.modern.describe import NameOf
+from offsetlake.coordinator.epoch_groups.describe import NameOf
 from offsetlake.coordinator.settings import CoordinatorSettings
 from offsetlake.coordinator.share import describe as share
 from offsetlake.coordinator.share.group import ShareGroup

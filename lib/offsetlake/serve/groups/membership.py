@@ -15,8 +15,8 @@ from itertools import count
 from offsetlake.auth.acl import COMMIT
 from offsetlake.coordinator import groups
 from offsetlake.coordinator.classic.group import ClassicGroup
+from offsetlake.coordinator.epoch_groups.metadata_hash import MetadataHashes
 from offsetlake.coordinator.groups import Group
-from offsetlake.coordinator.modern.metadata_hash import MetadataHashes
 from offsetlake.coordinator.rewind import PROTOCOL_CHANGED
 from offsetlake.coordinator.settings import CoordinatorSettings
 from offsetlake.coordinator.share.group import ShareGroup

@@ -9,8 +9,8 @@ import sys
 from importlib import import_module
 
 from offsetlake.errors import OffsetlakeError
-from offsetlake.util.absent import absent
 from offsetlake.util.processes import leave
+from offsetlake.util.unused_libraries import absent
 
 _ABSENT = ("pandas", "scipy")
 """Arrow and Numba import these if they are installed, which takes half a second; no child process uses them."""

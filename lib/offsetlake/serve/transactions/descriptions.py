@@ -6,7 +6,7 @@ from typing import Any
 
 from offsetlake.auth.acl import ANY_PERMISSION
 from offsetlake.coordinator.consumer.regexes import compiled
-from offsetlake.coordinator.modern.requests import RequestError
+from offsetlake.coordinator.epoch_groups.requests import RequestError
 from offsetlake.kafka.error_codes import (
     COORDINATOR_LOAD_IN_PROGRESS,
     INVALID_REQUEST,

@@ -14,7 +14,7 @@ from offsetlake.kafka.batches.writer import NO_HEADERS, Batch, Headers, record_b
 from offsetlake.kafka.commits.encoding import OFFSET_IN_VALUE, offset_commit_value, timestamp_in_value
 from offsetlake.serve.steps import Steps
 from offsetlake.serve.writes.commit_request import CommitRequest
-from offsetlake.serve.writes.places import FIELD_BYTES, Places
+from offsetlake.serve.writes.strided_fields import FIELD_BYTES, Places
 
 MAX_BYTES = 64 << 20
 MAX_TEMPLATES_OF_A_KIND = 32  # the members of a group commit partitions of their own

@@ -135,7 +135,7 @@ class DualCommits:
                 self.progress.refuse(group, reason)
             for group, keys in part.items():
                 if group not in refused:
-                    self.progress.same(group, keys)
+                    self.progress.note_written(group, keys)
                 self._waiting[group] -= keys
                 if not self._waiting[group]:
                     del self._waiting[group]

@@ -88,7 +88,7 @@ class ZooKeeperProgress:
                 {"group": group.decode(errors="replace"), "reason": reason},
             )
 
-    def same(self, group: bytes, keys: set[bytes]) -> None:
+    def note_written(self, group: bytes, keys: set[bytes]) -> None:
         """Note that offsets of a group were written."""
         self._reasons.pop(group, None)
         if group in self._different:

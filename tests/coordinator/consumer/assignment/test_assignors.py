@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from offsetlake.coordinator.consumer.assignment.assignors import range as range_assignor
 from offsetlake.coordinator.consumer.assignment.assignors import uniform
 from offsetlake.coordinator.consumer.assignment.assignors.specification import GroupSpecification
-from offsetlake.coordinator.modern.assignment import Target
+from offsetlake.coordinator.epoch_groups.assignment import Target
 from support.coordinator.consumer_groups import topic_id
 
 A, B, C = topic_id(1), topic_id(2), topic_id(3)

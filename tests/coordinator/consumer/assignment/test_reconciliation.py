@@ -7,7 +7,7 @@ import pytest
 from offsetlake.coordinator.consumer.assignment.reconciliation import Reconciliation
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.consumer.member import NO_METADATA, ConsumerMember, MemberState
-from offsetlake.coordinator.modern.requests import RequestError
+from offsetlake.coordinator.epoch_groups.requests import RequestError
 from offsetlake.kafka import error_codes
 from support.coordinator.consumer_groups import GROUP, topic_id
 

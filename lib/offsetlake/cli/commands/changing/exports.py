@@ -17,7 +17,7 @@ from offsetlake.cli.output import write_note
 from offsetlake.cli.progress import Progress
 from offsetlake.errors import BadRequest
 from offsetlake.lake.foreign.guard import open_verified
-from offsetlake.pipeline.changes.give_back import committed_offsets
+from offsetlake.pipeline.changes.export_offsets import committed_offsets
 from offsetlake.pipeline.runner import up_to_date_copy
 from offsetlake.util.amounts import counted
 from offsetlake.util.properties import read_properties

@@ -19,7 +19,7 @@ from offsetlake.errors import BadRequest
 from offsetlake.lake.lake import Lake
 from offsetlake.log.cluster.admin_client import cluster_admin
 from offsetlake.pipeline.changes.alterations import Strategy
-from offsetlake.pipeline.changes.take_over import plan_import
+from offsetlake.pipeline.changes.import_offsets import plan_import
 from offsetlake.pipeline.snapshot_files import offsets_of_file
 from offsetlake.util.amounts import noun
 from offsetlake.util.properties import read_properties

@@ -156,11 +156,11 @@ def _group_errors(settings: CoordinatorSettings) -> list[str]:
     errors = []
     if settings.min_session_timeout_ms > settings.max_session_timeout_ms:
         errors.append("groups.group.min.session.timeout.ms is greater than groups.group.max.session.timeout.ms")
-    modern = {
+    kinds = {
         "consumer": (settings.consumer_heartbeat_interval_ms, settings.consumer_session_timeout_ms),
         "share": (settings.share_heartbeat_interval_ms, settings.share_session_timeout_ms),
     }
-    for kind, (interval_ms, timeout_ms) in modern.items():
+    for kind, (interval_ms, timeout_ms) in kinds.items():
         if interval_ms >= timeout_ms:
             interval, timeout = f"group.{kind}.heartbeat.interval.ms", f"group.{kind}.session.timeout.ms"
             errors.append(f"groups.{interval} is not less than groups.{timeout}: all sessions would expire")

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from offsetlake.coordinator.consumer.group import NO_EPOCH, ConsumerGroup
 from offsetlake.coordinator.consumer.member import ConsumerMember, MemberState
-from offsetlake.coordinator.modern.assignment import NO_PARTITIONS, NOTHING_ASSIGNED, Assignment, overlap
-from offsetlake.coordinator.modern.requests import RequestError
+from offsetlake.coordinator.epoch_groups.assignment import NO_PARTITIONS, NOTHING_ASSIGNED, Assignment, overlap
+from offsetlake.coordinator.epoch_groups.requests import RequestError
 from offsetlake.kafka import error_codes
 
 

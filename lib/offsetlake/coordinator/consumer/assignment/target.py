@@ -10,13 +10,13 @@ from offsetlake.coordinator.consumer.assignment.assignors.specification import G
 from offsetlake.coordinator.consumer.group import ConsumerGroup
 from offsetlake.coordinator.consumer.member import ConsumerMember
 from offsetlake.coordinator.consumer.rewind import without_partitions
+from offsetlake.coordinator.epoch_groups.assignment import NO_TARGET, Target, is_same_target
+from offsetlake.coordinator.epoch_groups.subscriptions import KnownTopics
 from offsetlake.coordinator.hash_order import (
     hash_code,
     set_order,
     topic_id_hash_code,
 )
-from offsetlake.coordinator.modern.assignment import NO_TARGET, Target, is_same_target
-from offsetlake.coordinator.modern.subscriptions import KnownTopics
 from offsetlake.coordinator.settings import CoordinatorSettings
 from offsetlake.coordinator.steps import Record, Step
 from offsetlake.coordinator.topics import TopicDescriptions

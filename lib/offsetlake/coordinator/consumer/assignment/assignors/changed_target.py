@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from offsetlake.coordinator.epoch_groups.assignment import Target
 from offsetlake.coordinator.hash_order import (
     hash_order,
     partition_order,
@@ -10,7 +11,6 @@ from offsetlake.coordinator.hash_order import (
     table_capacity,
     topic_id_hash_code,
 )
-from offsetlake.coordinator.modern.assignment import Target
 
 
 @dataclass(slots=True)

@@ -3,8 +3,8 @@
 from offsetlake.coordinator.consumer.assignment.assignors.balancer import LoadRanges
 from offsetlake.coordinator.consumer.assignment.assignors.changed_target import ChangedTarget
 from offsetlake.coordinator.consumer.assignment.assignors.specification import GroupSpecification
+from offsetlake.coordinator.epoch_groups.assignment import NO_TARGET, Target
 from offsetlake.coordinator.hash_order import sized_capacity
-from offsetlake.coordinator.modern.assignment import NO_TARGET, Target
 from offsetlake.kafka.uuid import uuid_bytes
 
 _MAX_ITERATIONS = 16

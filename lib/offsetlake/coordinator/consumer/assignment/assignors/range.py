@@ -1,7 +1,7 @@
 """The assignor `range`: each topic is divided into ranges, in the order of the members (`RangeAssignor`)."""
 
 from offsetlake.coordinator.consumer.assignment.assignors.specification import GroupSpecification
-from offsetlake.coordinator.modern.assignment import Target, set_order_of
+from offsetlake.coordinator.epoch_groups.assignment import Target, set_order_of
 
 
 def assign(group: GroupSpecification) -> dict[str, Target]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from offsetlake.coordinator.modern.assignment import Target
+from offsetlake.coordinator.epoch_groups.assignment import Target
 
 
 @dataclass(frozen=True, slots=True)

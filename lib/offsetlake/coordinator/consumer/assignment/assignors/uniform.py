@@ -6,6 +6,7 @@ from itertools import filterfalse, islice
 
 from offsetlake.coordinator.consumer.assignment.assignors import heterogeneous
 from offsetlake.coordinator.consumer.assignment.assignors.specification import GroupSpecification
+from offsetlake.coordinator.epoch_groups.assignment import NO_TARGET, Target
 from offsetlake.coordinator.hash_order import (
     hash_order,
     partition_order,
@@ -13,7 +14,6 @@ from offsetlake.coordinator.hash_order import (
     sized_capacity,
     topic_id_hash_code,
 )
-from offsetlake.coordinator.modern.assignment import NO_TARGET, Target
 
 Free = deque[tuple[str, Iterator[int]]]
 """Partitions that no member keeps, by topic ID, in the order in which they are assigned."""

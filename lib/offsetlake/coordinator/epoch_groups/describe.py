@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from offsetlake.coordinator.modern.assignment import Assignment, Target
+from offsetlake.coordinator.epoch_groups.assignment import Assignment, Target
 from offsetlake.kafka.uuid import uuid_bytes
 
 NameOf = Callable[[str], str | None]

@@ -25,7 +25,7 @@ MAX_KEPT_READS = 32
 _UNKNOWN_END = -1
 
 
-class PartitionReads:
+class RecordCache:
     """Reads of partitions at their leaders, and the records that they returned: the most recently used are kept."""
 
     def __init__(self, cluster: Cluster, *, committed: bool) -> None:
@@ -33,13 +33,13 @@ class PartitionReads:
         self._leaders: dict[int, LeaderReads] = {}
         self._kept: OrderedDict[tuple[IdPartition, int], FetchedRecords] = OrderedDict()
         self._kept_bytes = 0
-        self._partitions: dict[IdPartition, SharedPartitionReader] = {}
+        self._partitions: dict[IdPartition, CachedPartition] = {}
 
-    def reader(self, partition: IdPartition) -> "SharedPartitionReader":
+    def reader(self, partition: IdPartition) -> "CachedPartition":
         """Return the reader of a partition."""
         reader = self._partitions.get(partition)
         if reader is None:
-            reader = self._partitions[partition] = SharedPartitionReader(self, partition)
+            reader = self._partitions[partition] = CachedPartition(self, partition)
         return reader
 
     def leader(self, partition: IdPartition) -> tuple[LeaderReads | None, int]:
@@ -104,7 +104,7 @@ class PartitionReads:
             leader.close()
 
 
-class SharedPartitionReader:
+class CachedPartition:
     """Reads one partition for all groups.
 
     Attributes:
@@ -112,7 +112,7 @@ class SharedPartitionReader:
         waiting: The events that are set when records have arrived, or a read has failed.
     """
 
-    def __init__(self, reads: PartitionReads, partition: IdPartition) -> None:
+    def __init__(self, reads: RecordCache, partition: IdPartition) -> None:
         self._reads, self._partition = reads, partition
         self.starts: dict[int, None] = {}  # the most recently used one is the last one
         self.waiting: set[asyncio.Event] = set()

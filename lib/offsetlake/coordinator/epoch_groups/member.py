@@ -1,15 +1,15 @@
-"""Members of a modern group, as their two records describe them."""
+"""Members of a group with epochs, as their two records describe them."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from offsetlake.coordinator.modern.assignment import Assignment, from_record
+from offsetlake.coordinator.epoch_groups.assignment import Assignment, from_record
 
 Value = Mapping[str, Any]
 _MEMBER_BYTES = 3_000  # of the objects of a member, without what its client chooses
 
 
-class ModernMember(NamedTuple):
+class EpochMember(NamedTuple):
     """A member: the values of its records of metadata and of its current assignment."""
 
     member_id: str

@@ -1,10 +1,10 @@
-"""The subscriptions of a modern group, counted by topic name and regular expression."""
+"""The subscriptions of a group with epochs, counted by topic name and regular expression."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from offsetlake.coordinator.modern.member import ModernMember
+from offsetlake.coordinator.epoch_groups.member import EpochMember
 
 
 class KnownTopics(NamedTuple):
@@ -37,7 +37,7 @@ class Subscriptions:
         """Return a copy."""
         return Subscriptions(dict(self.by_name), dict(self.by_regex), dict(self.regex_members))
 
-    def replace(self, old: ModernMember | None, new: ModernMember | None) -> None:
+    def replace(self, old: EpochMember | None, new: EpochMember | None) -> None:
         """Replace the subscription of a member; None is a member that does not exist."""
         for member, change in ((old, -1), (new, 1)):
             if member is not None:

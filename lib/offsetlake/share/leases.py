@@ -6,19 +6,19 @@ from collections.abc import Iterable
 from offsetlake.kafka.error_codes import UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 from offsetlake.node.metadata.cluster import Cluster
 from offsetlake.serve.net.client import Client
-from offsetlake.share.group_partition import GroupPartition, Reads
 from offsetlake.share.group_settings import GroupSettings
+from offsetlake.share.lease import PartitionLease, Reads
 from offsetlake.share.pace import WRITE_UNITS, Pace
 from offsetlake.share.sessions import IdPartition
 from offsetlake.share.state.share_states import ShareStates
 
 
-class GroupPartitions:
+class PartitionLeases:
     """Loads share partitions when they are first read, and closes those that failed or are not read any more."""
 
     def __init__(self, cluster: Cluster, reads: Reads, persister: ShareStates, settings: GroupSettings) -> None:
         self._cluster, self._reads, self._persister, self._settings = cluster, reads, persister, settings
-        self._groups: dict[str, dict[IdPartition, GroupPartition]] = {}
+        self._groups: dict[str, dict[IdPartition, PartitionLease]] = {}
         cluster.changed.append(self._topics_changed)
         settings.changed.append(self._settings_changed)
 
@@ -36,17 +36,17 @@ class GroupPartitions:
         name = self._cluster.image.name_of(partition.topic_id)
         return name is not None and not client.may_read_topic(name)
 
-    def find(self, group: str, partition: IdPartition) -> GroupPartition | None:
+    def find(self, group: str, partition: IdPartition) -> PartitionLease | None:
         """Return a share partition that is in use, or None."""
         found = self._groups.get(group, {}).get(partition)
         return None if found is None or found.error_code else found
 
-    def get(self, group: str, partition: IdPartition) -> GroupPartition:
+    def get(self, group: str, partition: IdPartition) -> PartitionLease:
         """Return a share partition, which is loaded if it is not in use."""
         partitions = self._groups.setdefault(group, {})
         found = partitions.get(partition)
         if found is None:
-            found = partitions[partition] = GroupPartition(
+            found = partitions[partition] = PartitionLease(
                 group, partition, self._reads, self._persister, self._settings
             )
             found.load()

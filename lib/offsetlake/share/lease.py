@@ -34,14 +34,14 @@ from offsetlake.kafka.uuid import uuid_text
 from offsetlake.rules.share_state import UNKNOWN, ShareSnapshot
 from offsetlake.serve.steps import complete_in_turns
 from offsetlake.share.group_settings import EARLIEST, LATEST, GroupSettings, limits_of, reset_timestamp
-from offsetlake.share.partition_reads import RETRY_SECONDS, PartitionReads, wake
+from offsetlake.share.record_cache import RETRY_SECONDS, RecordCache, wake
 from offsetlake.share.sessions import IdPartition
 from offsetlake.share.state.share_states import ShareStates
 from offsetlake.util.times import now_ms
 
 T = TypeVar("T")
 LOG = logging.getLogger(__name__)
-Reads = Mapping[str, PartitionReads]
+Reads = Mapping[str, RecordCache]
 """The reads of partitions by isolation level."""
 
 _RETRIED = {NONE, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR}
@@ -67,7 +67,7 @@ class _Acknowledging:
     member_left: bool = False
 
 
-class GroupPartition:
+class PartitionLease:
     """The leader of one share partition.
 
     Attributes:

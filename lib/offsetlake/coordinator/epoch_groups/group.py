@@ -1,14 +1,14 @@
-"""A modern group: its replayed records, and what is derived from them."""
+"""A group with epochs: its replayed records, and what is derived from them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
+from offsetlake.coordinator.epoch_groups.assignment import NO_TARGET, Target, target_from_record
+from offsetlake.coordinator.epoch_groups.member import EpochMember
+from offsetlake.coordinator.epoch_groups.records import ModernRecords
+from offsetlake.coordinator.epoch_groups.subscriptions import Subscriptions
 from offsetlake.coordinator.hash_order import TimelineOrder
-from offsetlake.coordinator.modern.assignment import NO_TARGET, Target, target_from_record
-from offsetlake.coordinator.modern.member import ModernMember
-from offsetlake.coordinator.modern.records import ModernRecords
-from offsetlake.coordinator.modern.subscriptions import Subscriptions
 from offsetlake.coordinator.steps import Record, Step
 from offsetlake.kafka.records.coordinator_records import OffsetsRecordType as Type
 from offsetlake.rules.groups.members import GroupMember, GroupType
@@ -17,7 +17,7 @@ from offsetlake.rules.groups.state import GroupState
 
 _METADATA_REFRESH_MS = 2**31 - 1
 
-MemberT = TypeVar("MemberT", bound=ModernMember)
+MemberT = TypeVar("MemberT", bound=EpochMember)
 
 
 class Change(NamedTuple):
@@ -29,7 +29,7 @@ class Change(NamedTuple):
     existed: bool
 
 
-class ModernGroup(ABC, Generic[MemberT]):
+class EpochGroup(ABC, Generic[MemberT]):
     """One group. The records change the state; the indexes follow it.
 
     Attributes:

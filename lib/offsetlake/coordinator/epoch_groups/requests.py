@@ -1,8 +1,8 @@
-"""What the heartbeats of the modern group types have in common."""
+"""What the heartbeats of the types of groups with epochs have in common."""
 
 from typing import NamedTuple
 
-from offsetlake.coordinator.modern.assignment import Assignment
+from offsetlake.coordinator.epoch_groups.assignment import Assignment
 from offsetlake.kafka import error_codes
 
 JOIN_EPOCH = 0

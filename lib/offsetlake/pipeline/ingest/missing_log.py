@@ -7,7 +7,7 @@ from offsetlake.kafka.placement import partition_for_group
 from offsetlake.lake.runs import LogRange, Run
 from offsetlake.lake.unread import listed
 from offsetlake.log.address import LogAddress
-from offsetlake.log.disk.absent import DEFAULT_PARTITIONS, partition_count
+from offsetlake.log.disk.absent_partitions import DEFAULT_PARTITIONS, partition_count
 from offsetlake.log.positions import OFFSETS_TOPIC, LogExtent, LogPartition
 
 

@@ -1,10 +1,10 @@
-"""Constructors of the records of modern groups, as a broker of version 4.2 writes them."""
+"""Constructors of the records of groups with epochs, as a broker of version 4.2 writes them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from offsetlake.coordinator.modern.assignment import Target
-from offsetlake.coordinator.modern.member import ModernMember, Value
+from offsetlake.coordinator.epoch_groups.assignment import Target
+from offsetlake.coordinator.epoch_groups.member import EpochMember, Value
 from offsetlake.coordinator.steps import Record
 from offsetlake.kafka.records.coordinator_records import OffsetsRecordType as Type
 
@@ -23,11 +23,11 @@ class ModernRecords:
         """Return whether records of a type describe a member."""
         return record_type in {self.metadata_type, self.current_type}
 
-    def member_metadata(self, group_id: str, member: ModernMember) -> Record:
+    def member_metadata(self, group_id: str, member: EpochMember) -> Record:
         """Return the record of a member's metadata."""
         return _of_member(self.metadata_type, group_id, member.member_id, member.metadata)
 
-    def current_assignment(self, group_id: str, member: ModernMember) -> Record:
+    def current_assignment(self, group_id: str, member: EpochMember) -> Record:
         """Return the record of a member's current assignment."""
         return _of_member(self.current_type, group_id, member.member_id, member.current)
 

@@ -6,11 +6,11 @@ from importlib import import_module
 
 import pytest
 
-from offsetlake.util.absent import absent
+from offsetlake.util.unused_libraries import absent
 
 LATER = """
 import sys
-from offsetlake.util.absent import load_arrow
+from offsetlake.util.unused_libraries import load_arrow
 load_arrow()
 import pyarrow as pa
 import pyarrow.dataset
@@ -21,7 +21,9 @@ print(pa.table({"a": [1, 2]}).to_pandas()["a"].sum(), pa.array(sys.modules["pand
 UNUSED = "{'great_expectations', 'matplotlib', 'numba', 'pandas', 'pyspark'}"
 STARTS = {
     "the command line": "from offsetlake.cli.main import run; run(['audit', '--help'])",
-    "the console": "from offsetlake.util.absent import load_arrow; load_arrow(); import offsetlake.web.console.server",
+    "the console": (
+        "from offsetlake.util.unused_libraries import load_arrow; load_arrow(); import offsetlake.web.console.server"
+    ),
     "its processes in the background": "import offsetlake.web.console.preloaded",
 }
 

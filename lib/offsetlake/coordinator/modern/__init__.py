@@ -1,1 +1,0 @@
-"""What the groups of the consumer protocol (KIP-848) and share groups (KIP-932) have in common (`ModernGroup`)."""
