@@ -15,7 +15,7 @@ MVN    := MAVEN_OPTS="$${MAVEN_OPTS:--XX:+UseSerialGC -XX:TieredStopAtLevel=1}" 
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes, which reuse the compiled files of earlier ones
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run example spark-sql airflow test test-all test-fast check format docs bench dist dist-env lock clean
+.PHONY: help setup run example spark-sql airflow test test-all test-fast check format docs bench dist dist-env release lock clean
 
 help: ## print this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1|/' | column -t -s '|'
@@ -68,8 +68,10 @@ bench: $(VENV)/.dev .jars/spark/.ready .jars/broker/.ready .jars/peer/.ready ## 
 	$(BIN)/python benchmarks/traffic.py
 	$(BIN)/python benchmarks/guarded.py
 
+BUILD_WHEEL := $(BIN)/python -m build --wheel --no-isolation --outdir dist .
+
 dist: $(VENV)/.dev ## build the wheel, and the same as the zip spark-submit wants, into dist/
-	@$(BIN)/python -m build --wheel --no-isolation --outdir dist . >/dev/null
+	@$(BUILD_WHEEL) >/dev/null
 	@cp dist/offsetlake-*.whl dist/offsetlake.zip
 
 # Spark itself is on the executors already: its jars are most of the size.
@@ -81,6 +83,9 @@ dist-env: dist ## pack an environment with the program and what it needs on exec
 	@dist/env/bin/python -m offsetlake.log.compiling
 	@$(BIN)/venv-pack -q -p dist/env -o dist/env.tar.gz --exclude '*/pyspark/jars/*'
 	@rm -rf dist/env
+
+release: $(VENV)/.dev ## date the changelog, build the wheel and its SBOM into dist/, commit and tag the version of pyproject.toml
+	@BIN="$(BIN)" BUILD_WHEEL="$(BUILD_WHEEL)" .ci/release
 
 LOCK := $(INDEX) $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q
 

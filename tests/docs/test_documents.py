@@ -58,6 +58,8 @@ ELSEWHERE = {
     "make docs ": "changes the checkout; tests/docs/test_generated_pages.py checks its result",
     "make airflow ": "does not end; tests/dags/test_page.py runs it",
     ".venv/bin/python -m pytest ": "runs this test",
+    "make release": "commits and tags; tests/docs/test_release.py runs it in a copy",
+    ".venv/bin/pre-commit install": "changes the checkout's Git hooks; tests/docs/test_release.py runs the hook",
     "make .tools/": "takes a minute; the tests that need it are skipped without it",
     "GOBIN=": "takes minutes; the tests that need it are skipped without it",
     ".venv/bin/offsetlake report ": "draws a picture for the documents",
