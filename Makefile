@@ -90,7 +90,7 @@ release: $(VENV)/.dev ## date the changelog, build the wheel and its SBOM into d
 LOCK := $(INDEX) $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q
 
 lock: $(BIN)/uv ## lock the requirements of pyproject.toml anew
-	$(LOCK) pyproject.toml --extra build -o $(REQ)/runtime.txt
+	$(LOCK) pyproject.toml --extra all --extra build -o $(REQ)/runtime.txt
 	$(LOCK) pyproject.toml --extra dev -c $(REQ)/runtime.txt -o $(REQ)/dev.txt
 	$(LOCK) $(REQ)/airflow.in -o $(REQ)/airflow.txt
 	$(LOCK) $(REQ)/s3-server.in -o $(REQ)/s3-server.txt

@@ -21,7 +21,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from offsetlake.zookeeper import writing
-from offsetlake.zookeeper.client import ZooKeeperAddress, connected
+from offsetlake.zookeeper.address import ZooKeeperAddress
+from offsetlake.zookeeper.client import connected
 from offsetlake.zookeeper.undo_files import save_undo
 from offsetlake.zookeeper.writing import OffsetChange
 from support.zookeeper.ensemble import Ensemble, open_client

@@ -27,7 +27,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from offsetlake.cli import main
 from offsetlake.log.writer.example_log import write_example
 from offsetlake.pipeline import runner
-from offsetlake.zookeeper.client import ZooKeeperAddress, connected
+from offsetlake.zookeeper.address import ZooKeeperAddress
+from offsetlake.zookeeper.client import connected
 from offsetlake.zookeeper.consumers import read_offsets
 from support.e2e.in_process import NoSpark
 from support.zookeeper.ensemble import Ensemble, open_client

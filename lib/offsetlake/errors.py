@@ -75,6 +75,12 @@ class NotEnoughMemory(OffsetlakeError):
     exit_code = 11
 
 
+class NotInstalled(OffsetlakeError):
+    """A command needs packages of an extra, such as `offsetlake[serve]`, that are not installed."""
+
+    exit_code = 12
+
+
 class BadRequest(OffsetlakeError):
     """An option, a setting or a query is invalid."""
 

@@ -17,7 +17,8 @@ from kazoo.exceptions import NoNodeError
 from kazoo.security import make_acl, make_digest_acl
 
 from offsetlake.zookeeper import writing
-from offsetlake.zookeeper.client import ZooKeeperAddress, connected
+from offsetlake.zookeeper.address import ZooKeeperAddress
+from offsetlake.zookeeper.client import connected
 from offsetlake.zookeeper.writing import OffsetChange
 from support.command_line import Run
 from support.zookeeper.ensemble import Ensemble, open_client, put_offsets

@@ -7,9 +7,8 @@ from functools import cached_property, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from py4j.protocol import Py4JError
-
 from offsetlake.errors import OffsetlakeError
+from offsetlake.util.extras import require
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,6 +54,7 @@ class LazySession:
 
     @cached_property
     def _session(self) -> "SparkSession":
+        require("jobs")
         from pyspark.sql import is_remote  # noqa: PLC0415 - few commands need Spark
 
         from offsetlake.pipeline import spark as sessions  # noqa: PLC0415 - as above
@@ -80,6 +80,8 @@ class LazySession:
 
     def _watch(self, session: "SparkSession") -> None:
         """Report the number of completed tasks of the running stages, until the context is left."""
+        from py4j.protocol import Py4JError  # noqa: PLC0415 - of an extra
+
         tracker = session.sparkContext.statusTracker()
         while not self._closed.wait(_POLL_INTERVAL_SECONDS):
             try:

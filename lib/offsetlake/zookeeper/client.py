@@ -1,12 +1,10 @@
 """A connection to ZooKeeper, and many requests at once through it."""
 
 import logging
-import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
@@ -23,59 +21,18 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry, RetryFailedError
 
 from offsetlake.errors import BadRequest, LogUnavailable
+from offsetlake.zookeeper.address import SCHEME, ZooKeeperAddress
 from offsetlake.zookeeper.multi_read import MultiRead, Request
 
-SCHEME = "zookeeper://"
 MAX_READS = 200
 MAX_REQUEST_CHARACTERS = 100_000
 MAX_PENDING_REQUESTS = 10
 CONNECT_SECONDS = 30.0
 RETRY_SECONDS = 60.0
 
-_HOST = r"(?:[^\s:/,@\[\]]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}"
-_URL = re.compile(rf"{SCHEME}(?P<hosts>{_HOST}(?:,{_HOST})*)(?P<chroot>(?:/(?!\.\.?(?:/|$))[^/]+)*)/?")
 _LOGGER = logging.getLogger("offsetlake.zookeeper")
 _LOGGER.addHandler(logging.NullHandler())  # otherwise Python writes each lost connection to standard error
 LOST = (ConnectionLoss, SessionExpiredError, OperationTimeoutError, ConnectionClosedError)
-
-SETTINGS = (
-    "digest.user", "digest.password", "sasl.mechanism", "sasl.service", "sasl.principal", "sasl.username",
-    "sasl.password", "tls.ca", "tls.certificate", "tls.key",
-)  # fmt: skip
-"""The names of the settings of a connection.
-
-Those of `digest` authenticate with the scheme `digest`, those of `sasl` as kazoo does (GSSAPI or DIGEST-MD5), and those
-of `tls` are paths of PEM files.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class ZooKeeperAddress:
-    """The servers of an ensemble, as HOST:PORT with commas between them, and the chroot, empty for none."""
-
-    hosts: str
-    chroot: str
-    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-    @classmethod
-    def parse(cls, url: str, settings: Mapping[str, str]) -> Self:
-        """Parse `zookeeper://HOST:PORT[,HOST:PORT...][/chroot]`; raise BadRequest for anything else.
-
-        Args:
-            url: The URL, without credentials.
-            settings: Values of SETTINGS.
-        """
-        match = _URL.fullmatch(url)
-        if match is None:
-            shown = "the address" if "@" in url else repr(url)  # what is before @ may be a password
-            raise BadRequest(
-                f"Invalid address of ZooKeeper, {shown}: expected zookeeper://HOST:PORT[,HOST:PORT...][/chroot]."
-            )
-        return cls(match["hosts"], match["chroot"], settings)
-
-    def __str__(self) -> str:
-        """Return the URL."""
-        return f"{SCHEME}{self.hosts}{self.chroot}"
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from offsetlake.pipeline.checks.expectations import (
     read_suites,
 )
 from offsetlake.util.amounts import counted
+from offsetlake.util.extras import requires
 
 # The columns of a table for people, each with its importance (`offsetlake.cli.tables.Column`); the last one wraps.
 _SHOWN = {"suite": 3, "table": 2, "version": 4, "success": 1, "observed": 3, "expectation": 1}
@@ -73,6 +74,7 @@ _AcceptOption = Annotated[
     "offsetlake check --gate --suite after_compact",
     "offsetlake check --accept --suite after_compact",
 )
+@requires("checks")
 @each_lake("offsetlake.pipeline.checks.runner")
 def check(
     context: CommandContext,

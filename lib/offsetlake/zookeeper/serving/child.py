@@ -20,7 +20,8 @@ from kazoo.exceptions import KazooException, NoNodeError, NotEmptyError
 from offsetlake.errors import OffsetlakeError
 from offsetlake.util.properties import read_properties
 from offsetlake.zookeeper.active_consumers import ROOT, active_consumers
-from offsetlake.zookeeper.client import SETTINGS, ZooKeeperAddress, connected, read_many
+from offsetlake.zookeeper.address import SETTINGS, ZooKeeperAddress
+from offsetlake.zookeeper.client import connected, read_many
 from offsetlake.zookeeper.offset_values import offset_in
 from offsetlake.zookeeper.serving.frames import LENGTH, Message, Row, frame
 from offsetlake.zookeeper.writing import CHANGED_MEANWHILE, OffsetChange, compare, is_name, write

@@ -22,10 +22,10 @@ from offsetlake.pipeline.changes.alterations import Strategy
 from offsetlake.pipeline.changes.import_offsets import plan_import
 from offsetlake.pipeline.snapshot_files import offsets_of_file
 from offsetlake.util.amounts import noun
+from offsetlake.util.extras import require
 from offsetlake.util.properties import read_properties
 from offsetlake.util.times import now_ms
-from offsetlake.zookeeper.client import SCHEME, SETTINGS, ZooKeeperAddress, connected
-from offsetlake.zookeeper.consumers import read_offsets
+from offsetlake.zookeeper.address import SCHEME, SETTINGS, ZooKeeperAddress
 
 MAX_REPORTED_ZNODES = 20
 
@@ -92,6 +92,10 @@ def _note_ignored(columns: Sequence[str]) -> None:
 
 def _of_zookeeper(address: ZooKeeperAddress, pattern: str) -> pa.Table:
     """Return the offsets that ZooKeeper contains, and write a note about each znode that is no offset."""
+    require("zookeeper")
+    from offsetlake.zookeeper.client import connected  # noqa: PLC0415 - of an extra
+    from offsetlake.zookeeper.consumers import read_offsets  # noqa: PLC0415
+
     with Progress() as progress, connected(address) as client:
         progress.say(f"reading offsets from {address}")
         offsets = read_offsets(client, pattern, lambda count: progress.say(f"reading offsets: {count:,}"))

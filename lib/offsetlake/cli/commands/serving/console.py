@@ -20,6 +20,7 @@ from offsetlake.cli.commands.serving.serve import (
 from offsetlake.cli.output import write_note
 from offsetlake.errors import BadRequest
 from offsetlake.serve.net.security import is_loopback
+from offsetlake.util.extras import requires
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -35,6 +36,7 @@ _PATHS = frozenset({"--log", "--kafka-config", "--config", "--fleet"})
     "offsetlake console --lake example/lake --http 127.0.0.1:8090",
     "offsetlake console --lake example/lake --allow-changes",
 )
+@requires("console")
 def console(
     context: CommandContext,
     http: Annotated[str, typer.Option("--http", metavar="HOST:PORT", help="The listener.")] = "127.0.0.1:8090",

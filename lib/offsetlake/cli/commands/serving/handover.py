@@ -33,6 +33,7 @@ from offsetlake.lake.runs import compacted_positions
 from offsetlake.log.writer.ownership import CLUSTER_FILE
 from offsetlake.pipeline.changes.handover import recorded
 from offsetlake.serve.settings import Settings
+from offsetlake.util.extras import requires
 
 _LISTENER: Options = {
     "cluster": ClusterOption,
@@ -60,6 +61,7 @@ _ExecuteOption = Annotated[
 
 
 @command(JOBS, _OPTIONS, f"offsetlake adopt {_EXAMPLE}")
+@requires("serve")
 def adopt(
     context: CommandContext,
     execute: _ExecuteOption = False,
@@ -106,6 +108,7 @@ def adopt(
 
 
 @command(JOBS, _OPTIONS, f"offsetlake return {_EXAMPLE}")
+@requires("serve")
 def return_(context: CommandContext, execute: _ExecuteOption = False) -> None:
     """Give all groups of a cluster back to its brokers, which copy the log: the plan first.
 

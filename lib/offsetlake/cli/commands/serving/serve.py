@@ -17,6 +17,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.log.writer.ownership import refuse_broker_folder
 from offsetlake.serve.settings import ConsoleAccess, Settings, without_secrets
 from offsetlake.serve.writes.rounds import Flush
+from offsetlake.util.extras import requires
 from offsetlake.util.log_lines import LogFormat
 
 OwnLogOption = Annotated[
@@ -158,6 +159,7 @@ _MetadataMaxAgeOption = Annotated[
     "--kafka-config client.properties --kafka 0.0.0.0:9092 --advertised offsets.example:9092",
     "offsetlake serve --config /etc/offsetlake/offsetlake.toml --check",
 )
+@requires("serve")
 def serve(
     context: CommandContext,
     kafka: KafkaOption = None,

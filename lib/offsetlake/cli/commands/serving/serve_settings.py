@@ -18,11 +18,12 @@ from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.serve.net.security import is_loopback, problems
 from offsetlake.serve.settings import ConsoleAccess, ConsoleSettings, Settings, ZooKeeperSettings
 from offsetlake.serve.writes.rounds import Flush
+from offsetlake.util.extras import require
 from offsetlake.util.log_lines import LogFormat
 from offsetlake.util.patterns import pattern_problem
 from offsetlake.util.properties import read_properties
 from offsetlake.util.times import duration_ms
-from offsetlake.zookeeper.client import SETTINGS, ZooKeeperAddress
+from offsetlake.zookeeper.address import SETTINGS, ZooKeeperAddress
 
 _ZOOKEEPER = ("zookeeper.address", "zookeeper.groups", "zookeeper.config")
 _STORES = ("log", "zookeeper")
@@ -140,6 +141,7 @@ def _zookeeper(values: Mapping[str, str | None]) -> ZooKeeperSettings | None:
         if groups or config:
             raise BadRequest("Specify the address of ZooKeeper: zookeeper.address.")
         return None
+    require("zookeeper")
     ZooKeeperAddress.parse(address, {} if config is None else read_properties(config, SETTINGS))
     return ZooKeeperSettings(address, groups or "*", config)
 
