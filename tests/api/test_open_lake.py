@@ -34,6 +34,10 @@ QUESTIONS: dict[str, Callable[[OpenLake], pa.Table]] = {
     "lag": lambda lake: lake.lag(),
     "lag of partitions": lambda lake: lake.lag(partitions=True),
     "diff": lambda lake: lake.diff("2026-11-21T05:38:48", SECOND),
+    "transactions": lambda lake: lake.transactions(),
+    "share": lambda lake: lake.share(batches=True),
+    "alterations": lambda lake: lake.alterations(),
+    "audit_events": lambda lake: lake.audit_events(),
     "tombstones": lambda lake: lake.tombstones(),
     "runs": lambda lake: lake.runs(),
 }

@@ -1,12 +1,13 @@
 """The object that `offsetlake.open` returns. docs/python-api.md describes it with an example of each question."""
 
+from offsetlake.api.changes import ChangeQuestions
 from offsetlake.api.history import HistoryQuestions
 from offsetlake.api.state import StateQuestions
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.location.locate import LakeLocation
 
 
-class OpenLake(StateQuestions, HistoryQuestions):
+class OpenLake(StateQuestions, HistoryQuestions, ChangeQuestions):
     """Answers questions about a lake. It only reads, takes no lock, and reads the newest tables for each question.
 
     Each answer is a `pyarrow.Table`, whose schema has the notes that `offsetlake.notes` returns: what the answer lacks

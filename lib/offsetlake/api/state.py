@@ -1,4 +1,4 @@
-"""Questions of the Python API about the newest state of a lake: offsets, groups, lag, tombstones and runs."""
+"""Questions of the Python API about the newest state of a lake: offsets, groups, lag, transactions, share groups."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -9,7 +9,7 @@ from offsetlake.queries.answer_notes import note_about_future, noted, notes_abou
 from offsetlake.queries.history.as_of import groups_as_of
 from offsetlake.queries.in_doubt import what_is_unknown
 from offsetlake.queries.lag import lag_of_groups, lag_of_partitions, recorded_before
-from offsetlake.queries.run_changes import list_runs
+from offsetlake.queries.share import share_batches, share_partitions
 
 
 class StateQuestions(LakeReader):
@@ -123,41 +123,56 @@ class StateQuestions(LakeReader):
                 rows = rows.filter(pc.equal(rows["status"], status))
             return noted(rows, [*notes, what_is_unknown(lake, group)])
 
-    def tombstones(
+    def transactions(self, *, open_longer_ms: int = 0, now: Time = "now") -> pa.Table:
+        """Return the open transactions, the oldest first, and what each blocks.
+
+        The columns are producer_id, producer_epoch, log_partition, first_log_offset and first_timestamp (ms) of the
+        first record that waits, age_ms (null if that timestamp is wrong), offsets (the number of offsets that wait)
+        and groups (a list).
+
+        Args:
+            open_longer_ms: Only transactions that are at least so old, in ms.
+            now: Evaluate at this time.
+
+        Raises:
+            BadRequest: The time is invalid.
+        """
+        instant = to_instant(now)
+        with self.question() as (lake, notes):
+            rows = questions.transactions(lake, instant, open_longer_ms)
+            return noted(rows, [*notes, what_is_unknown(lake)])
+
+    def share(
         self,
         group: str | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
         *,
-        outcome: str | None = None,
-        rule: str | None = None,
-        limit: int | None = None,
+        batches: bool = False,
+        as_of: Time | None = None,
+        advance: Advance = ignore,
     ) -> pa.Table:
-        """Return the planned and written tombstones, each once with its newest outcome, sorted by group and offset.
+        """Return the share partitions of share groups, sorted by group, topic ID and partition.
 
-        The columns are those of the table `tombstones`: run_id, outcome, group_id, topic and partition (null for the
-        tombstone of a group), log_partition, judged_offset, committed_offset, rule, clock, clock_timestamp (ms),
-        retention_ms, judged_timestamp (ms), group_type, state, reason and log_offset (null unless emitted).
+        The columns are those of the table `share_partitions` without state_batches, and topic (the name, null if no
+        record has it), log_end_offset, lag (records that are not completed) and archived_at_limit (archived records
+        that were delivered five times or more). With `batches`, each row is a range of records in flight: group_id,
+        topic, topic_id, partition, first_offset, last_offset, delivery_state and delivery_count.
 
         Args:
             group: The name of a group, or a shell pattern; None for all.
-            outcome: Only tombstones with this outcome: planned, withdrawn, emitted, refused or gone.
-            rule: Only tombstones that this retention rule planned.
-            limit: The maximum number of rows; None is unlimited.
+            topic: The name or the ID of a topic; None for all.
+            partition: A partition; None for all.
+            batches: Return the ranges of records in flight.
+            as_of: The share partitions as they were at a time; None for the newest state.
+            advance: Is called with the number of records read, and of all records, if `as_of` is given.
 
         Raises:
-            NotInLake: No such group is in history.
-            NotRead: The log partition of the group was not read.
+            BadRequest: The time is invalid, or before history begins.
+            NotInLake: There is no such share partition.
+            NotRead: Its records may be among those that were not read.
         """
+        instant = None if as_of is None else to_instant(as_of)
         with self.question() as (lake, notes):
-            rows = questions.tombstones(lake, group, outcome, rule, limit)
-            selection.check_known(lake, rows, group)
-            return noted(rows, [*notes, what_is_unknown(lake, group)])
-
-    def runs(self) -> pa.Table:
-        """Return the runs of all jobs, newest first, also those that are unfinished.
-
-        The columns are run_id, job, outcome (done, nothing new, or unfinished), started_at and finished_at (ms; null
-        while unfinished), duration_ms, log, records_read (by an ingest; null for other jobs), rows_written (null if not
-        recorded), through_run, counts (a map of numbers of rows by table) and notes (a list of texts).
-        """
-        with self.question() as (lake, notes):
-            return noted(list_runs(lake), notes)
+            rows = share_partitions(lake, group, topic, partition, instant, advance)
+            return noted(share_batches(rows) if batches else rows.drop_columns(["state_batches"]), notes)

@@ -24,7 +24,6 @@ from offsetlake.cli.commands.options import (
 from offsetlake.cli.progress import Progress
 from offsetlake.lake.definitions import TABLES
 from offsetlake.lake.sql.engine import limited_memory
-from offsetlake.queries import questions, selection
 from offsetlake.util.times import about, duration_ms, to_duration
 
 # The columns of tables for people, in their order, each with its importance (`offsetlake.cli.tables.Column`).
@@ -180,11 +179,9 @@ def audit_events(
     since: SinceOption = None,
 ) -> None:
     """Show audit events, newest first: which principal deleted or committed offsets through `serve` or a job."""
-    lake = context.open_lake()
     since_ms = None if since is None else context.instant("--since", since)
-    rows = questions.audit_events(lake, group, principal, since_ms, context.max_rows)
-    context.write(selection.check_known(lake, rows, group), _AUDIT_EVENTS_SHOWN)
-    context.note_dropped(lake, "audit_events")
+    rows = context.questions.audit_events(group, principal=principal, since=since_ms, limit=context.max_rows)
+    context.write(rows, _AUDIT_EVENTS_SHOWN)
 
 
 @command(
@@ -229,12 +226,10 @@ def transactions(
     now: NowOption = None,
 ) -> None:
     """Show open transactions: the producer, the age, and the offsets that each blocks. None is ever aborted."""
-    lake = context.open_lake()
     at = context.now if now is None else context.instant("--now", now)
-    rows = questions.transactions(lake, at, duration_ms(open_longer_than))
+    rows = context.questions.transactions(open_longer_ms=duration_ms(open_longer_than), now=at)
     ages = [None if age is None else to_duration(about(age)) for age in rows["age_ms"].to_pylist()]
     context.write(rows.append_column("age", pa.array(ages, pa.string())), _TRANSACTIONS_SHOWN)
-    context.note_unknown(lake)
 
 
 @command(QUESTIONS, ROWS | LAKE | FLEET, "offsetlake alterations", "offsetlake alterations --group billing")
@@ -248,9 +243,8 @@ def alterations(
     ] = None,
 ) -> None:
     """Show offsets that were reset, restored or repaired, newest first, with old and new value, run and outcome."""
-    lake = context.open_lake()
-    rows = questions.alterations(lake, group, outcome, context.max_rows)
-    context.write(selection.check_known(lake, rows, group), _ALTERATIONS_SHOWN)
+    rows = context.questions.alterations(group, outcome=outcome, limit=context.max_rows)
+    context.write(rows, _ALTERATIONS_SHOWN)
 
 
 @command(

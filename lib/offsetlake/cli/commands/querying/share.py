@@ -11,7 +11,6 @@ from offsetlake.cli.commands.options import FLEET, LAKE, QUESTIONS, ROWS, GroupP
 from offsetlake.cli.commands.querying.questions import AsOfOption
 from offsetlake.cli.progress import Progress
 from offsetlake.lake.sql.engine import limited_memory
-from offsetlake.queries.share import share_batches, share_partitions
 
 _SHARE_SHOWN = {
     "group_id": 1, "topic": 1, "topic_id": 6, "partition": 1, "start_offset": 1, "end_offset": 2,
@@ -54,12 +53,10 @@ def share(
     were not to be delivered. The column archived_at_limit has the number of archived records that were delivered five
     times or more: the default limit, after which a record is archived.
     """
-    lake = context.open_lake()
     instant = None if as_of is None else context.instant("--as-of", as_of)
     with Progress(quiet=True) as progress:
         progress.say("looking up share partitions")
-        rows = share_partitions(lake, group, topic, partition, instant, progress.advance)
-    if batches:
-        context.write(share_batches(rows), _BATCHES_SHOWN)
-    else:
-        context.write(rows.drop_columns(["state_batches"]), _SHARE_SHOWN)
+        rows = context.questions.share(
+            group, topic, partition, batches=batches, as_of=instant, advance=progress.advance
+        )
+    context.write(rows, _BATCHES_SHOWN if batches else _SHARE_SHOWN)
