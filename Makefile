@@ -62,7 +62,7 @@ format: $(VENV)/.dev ## format the code
 docs: setup ## generate docs/cli.md and docs/tables.md from the commands and the schemas
 	$(BIN)/python docs/generate.py docs
 
-bench: $(VENV)/.dev .jars/spark/.ready .jars/broker/.ready .jars/peer/.ready ## measure against the peers; results go to benchmarks/results.md
+bench: $(VENV)/.dev .jars/spark/.ready .jars/broker/.ready .jars/peer/.ready ## measure against the peers; results go to benchmarks/results/run.md
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/serving.py
 	$(BIN)/python benchmarks/traffic.py

@@ -1,6 +1,6 @@
 """Durations of every view over 20 M commits, compared with a count of the commits by group.
 
-python benchmarks/audits.py              20 M commits, twice; writes benchmarks/audits.md
+python benchmarks/audits.py              20 M commits, twice; writes benchmarks/results/audits.md
 python benchmarks/audits.py --spark      the same, also with Spark, which takes half an hour
 python benchmarks/audits.py --scale 0.1  a tenth of the commits
 
@@ -160,7 +160,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--spark", action="store_true")
-    parser.add_argument("--to", type=Path, default=ROOT / "benchmarks" / "audits.md")
+    parser.add_argument("--to", type=Path, default=ROOT / "benchmarks" / "results" / "audits.md")
     arguments = parser.parse_args()
     commits = int(20_000_000 * arguments.scale)
     names = ["view", "DataFusion", "ratio", "CPU time", "ratio", *(["Spark", "ratio"] if arguments.spark else [])]

@@ -1,6 +1,6 @@
 """Real consumers of all kinds read records while the serving process of their groups is killed, and members are disturbed.
 
-python benchmarks/clients.py                    a million records, 20 consumers, 50 kills; writes benchmarks/clients.md
+python benchmarks/clients.py                    a million records, 20 consumers, 50 kills; writes benchmarks/results/clients.md
 python benchmarks/clients.py --records 20000 --kills 4 --seconds 40    a shorter run; exits with 1 after an error
 """
 
@@ -96,7 +96,9 @@ def main() -> int:
     text = table(results)
     print(text)
     if given.records == parser.get_default("records"):
-        Path(__file__).with_suffix(".md").write_text(f"# Real clients while the process is killed\n\n{text}\n")
+        (ROOT / "benchmarks" / "results" / "clients.md").write_text(
+            f"# Real clients while the process is killed\n\n{text}\n"
+        )
     for error in results.wrong():
         print("WRONG:", error)
     return bool(results.wrong())

@@ -1,7 +1,7 @@
-"""Durations, sizes and memory of the console over a lake of one year, measured by HTTP; written to benchmarks/console.md.
+"""Durations, sizes and memory of the console over a lake of one year, measured by HTTP; written to benchmarks/results/console.md.
 
-python benchmarks/console.py                 writes the lake of `console_lake.py` and measures all, about a quarter of an hour
-python benchmarks/console.py --lake DIR      measures an existing lake of `console_lake.py`
+python benchmarks/console.py                 writes the lake of `common/console_lake.py` and measures all, about a quarter of an hour
+python benchmarks/console.py --lake DIR      measures an existing lake of `common/console_lake.py`
 python benchmarks/console.py --only /group   measures the routes whose name contains the text
 
 The lake is measured as the daily `offsetlake maintain` leaves it. For each route the first request is `cold`. The
@@ -32,11 +32,11 @@ from urllib.parse import urlencode
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
 
-from console_lake import year_lake  # noqa: E402 - sys.path is set above
-from console_year import EVERY_BUSY, TOPICS, Year  # noqa: E402
+from common.console_lake import year_lake  # noqa: E402 - sys.path is set above
+from common.console_year import EVERY_BUSY, TOPICS, Year  # noqa: E402
+from common.process_memory import Memory, cpu_seconds  # noqa: E402
 from offsetlake.lake.lake import Lake  # noqa: E402
 from offsetlake.util.times import to_iso  # noqa: E402
-from process_memory import Memory, cpu_seconds  # noqa: E402
 
 WARM, MIN_WARM, PEOPLE, VISITS_PER_PERSON = 20, 3, 20, 12
 PAUSE_SECONDS = (1.0, 3.0)
@@ -253,7 +253,7 @@ def main() -> None:
     parser.add_argument("--lake", type=Path)
     parser.add_argument("--groups", type=int, default=100_000, help="groups of the lake to write")
     parser.add_argument("--only", default="")
-    parser.add_argument("--to", type=Path, default=ROOT / "benchmarks" / "console.md")
+    parser.add_argument("--to", type=Path, default=ROOT / "benchmarks" / "results" / "console.md")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = arguments.lake or _maintained(Path(folder, "lake"), arguments.groups)
@@ -272,7 +272,7 @@ def main() -> None:
 
 
 def _maintained(path: Path, groups: int) -> Path:
-    """Write a lake of `console_lake.py`, and return its path after `offsetlake maintain`."""
+    """Write a lake of `common/console_lake.py`, and return its path after `offsetlake maintain`."""
     year_lake(path, groups)
     command = [sys.executable, "-m", "offsetlake.cli", "maintain", "--lake", str(path)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": str(ROOT / "lib")})

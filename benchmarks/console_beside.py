@@ -1,6 +1,6 @@
 """Latencies of a Kafka client, and CPU time of `offsetlake serve`, with and without visitors of its console.
 
-python benchmarks/console_beside.py                 two minutes on two cores; writes benchmarks/console_beside.md
+python benchmarks/console_beside.py                 two minutes on two cores; writes benchmarks/results/console_beside.md
 python benchmarks/console_beside.py --seconds 5     a short form, which only prints the table
 
 One client fetches and commits an offset in turn on one connection, with pauses of 2 ms. Meanwhile USERS people load
@@ -27,9 +27,9 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
 os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
 
+from common.frames import commit_frame, fetch_frame  # noqa: E402
+from common.loading import resident  # noqa: E402
 from console import percentile  # noqa: E402 - sys.path is set above
-from frames import commit_frame, fetch_frame  # noqa: E402
-from loading import resident  # noqa: E402
 from support.console.served_by_serve import serving_console  # noqa: E402
 from support.serve.wire_client import WireClient  # noqa: E402
 
@@ -144,7 +144,7 @@ def main() -> None:
         title = "# Serving beside visitors of the console\n\n`python benchmarks/console_beside.py`"
         machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, {USERS} visitors"
         text = "\n".join([f"{title}, {machine}.\n", *lines, "", memory, ""])
-        (ROOT / "benchmarks" / "console_beside.md").write_text(text, encoding="utf-8")
+        (ROOT / "benchmarks" / "results" / "console_beside.md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from statistics import median
 
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
-from frames import commit_frame
+from common.frames import commit_frame
 from offsetlake.log.cluster.connection import KafkaConnection
 from offsetlake.log.cluster.topic import describe, fetch
 from offsetlake.log.positions import OFFSETS_TOPIC

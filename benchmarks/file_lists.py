@@ -1,4 +1,4 @@
-"""Memory and time of the driver of `compact` for lists of many files; writes benchmarks/file_lists.md.
+"""Memory and time of the driver of `compact` for lists of many files; writes benchmarks/results/file_lists.md.
 
 python benchmarks/file_lists.py
 
@@ -213,7 +213,7 @@ def main() -> None:
         "the Delta logs and the results of tasks are simulated. The memory is the growth of the peak resident memory of the\n"
         "Python process, without Spark.\n\n"
     )
-    (ROOT / "benchmarks" / "file_lists.md").write_text(title + method + text, encoding="utf-8")
+    (ROOT / "benchmarks" / "results" / "file_lists.md").write_text(title + method + text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Time and memory of questions to a fleet of 50 lakes, beside 50 calls of the command, one after the other.
 
-python benchmarks/fleet.py              writes benchmarks/fleet.md
+python benchmarks/fleet.py              writes benchmarks/results/fleet.md
 python benchmarks/fleet.py --lakes 10
 
 Of ten lakes, six have 10,000 commits, three 100,000 and one a million. Lakes of one size are copies of one. The wall time
@@ -24,10 +24,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
 
-from memory import process_tree  # noqa: E402 - sys.path is set above
+from common.process_memory import process_tree, proportional_bytes  # noqa: E402
 from offsetlake.lake.lake import Lake  # noqa: E402
 from offsetlake.pipeline.ingest.log_ends import record  # noqa: E402
-from process_memory import proportional_bytes  # noqa: E402
 from support.e2e.in_process import InProcess  # noqa: E402
 from support.e2e.lakes import cycle  # noqa: E402
 from support.oracle.bulk import SPAN, START_TIME, write_bulk_log  # noqa: E402
@@ -101,7 +100,7 @@ def cpu_seconds() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lakes", type=int, default=50)
-    parser.add_argument("--to", type=Path, default=ROOT / "benchmarks" / "fleet.md")
+    parser.add_argument("--to", type=Path, default=ROOT / "benchmarks" / "results" / "fleet.md")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         file, lakes = create_fleet(Path(folder), arguments.lakes)

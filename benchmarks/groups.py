@@ -1,7 +1,7 @@
 """Members of groups: heartbeats, rebalances and a restart, of the serving process and of a Kafka 4.2 broker in one run.
 
 python benchmarks/groups.py                  about five minutes on two cores; prints a table and
-                                             writes it to benchmarks/groups.md
+                                             writes it to benchmarks/results/groups.md
 python benchmarks/groups.py --groups 1000    the number of groups of three members before the restart
 
 The same client measures both servers in turn, in several rounds whose median is reported, so that other load on the
@@ -24,7 +24,16 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
 os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
 
-from group_clients import TOPIC, ClassicMember, ConsumerMember, Pace, beat_once, beat_until_loaded, rebalance, stabilize  # noqa: E402
+from common.group_clients import (  # noqa: E402
+    TOPIC,
+    ClassicMember,
+    ConsumerMember,
+    Pace,
+    beat_once,
+    beat_until_loaded,
+    rebalance,
+    stabilize,
+)
 from serving import PRODUCTION_JVM_FLAGS, table  # noqa: E402
 from support.broker import kafka_tools, workload  # noqa: E402 - sys.path is set above
 from support.broker.broker import Broker  # noqa: E402
@@ -234,7 +243,7 @@ def main() -> None:
         f"# Members of groups\n\n`python benchmarks/groups.py`, {datetime.now(UTC):%Y-%m-%d}, on a machine with {cores} "
         f"cores and other load (load average {load:.1f}, this program included).\n\n{rows}\n"
     )
-    (ROOT / "benchmarks" / "groups.md").write_text(text, encoding="utf-8")
+    (ROOT / "benchmarks" / "results" / "groups.md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The cost of a cycle in lakes of 1, 10 and 100 thousand runs, and the files of a simulated year.
 
-python benchmarks/growth.py               writes benchmarks/growth.md; about twelve minutes
+python benchmarks/growth.py               writes benchmarks/results/growth.md; about twelve minutes
 python benchmarks/growth.py --scale 0.01  a hundredth of the runs and of the days, to test the script
 
 The lakes are synthetic: the rows of former runs are written directly, most of them in files as `maintain` leaves them,
@@ -26,7 +26,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
 
-from growth_lakes import ENDS, LAST_MS, RECENT_RUNS, aged_lake, simulated_days  # noqa: E402 - sys.path is set above
+from common.growth_lakes import ENDS, LAST_MS, RECENT_RUNS, aged_lake, simulated_days  # noqa: E402 - sys.path is set above
 from offsetlake.lake.lake import Lake  # noqa: E402
 from offsetlake.lake.upkeep import sizes  # noqa: E402
 from offsetlake.log.address import LogAddress  # noqa: E402
@@ -183,7 +183,7 @@ def report(scale: float) -> Iterator[str]:
 def main(arguments: Iterable[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--to", type=Path, default=ROOT / "benchmarks" / "growth.md")
+    parser.add_argument("--to", type=Path, default=ROOT / "benchmarks" / "results" / "growth.md")
     parser.add_argument("--cycle", nargs=3, metavar=("LAKE", "LOG", "NUMBER"), help=argparse.SUPPRESS)
     options = parser.parse_args([*arguments])
     if options.cycle:

@@ -1,7 +1,7 @@
 """The cost of metrics, TLS, authentication and quotas: the serving process compared with itself in one run.
 
 python benchmarks/guarded.py                 about three minutes on two cores; prints a table and
-                                             writes it to benchmarks/guarded.md
+                                             writes it to benchmarks/results/guarded.md
 python benchmarks/guarded.py --seconds 0.2   the duration of a measurement in each round
 
 Each round measures the servers in a different order, so that each is first once and drift affects all of them. The
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
 os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
 
-from frames import FETCH_VERSION, commit_frame, fetch_frame  # noqa: E402 - sys.path is set above
+from common.frames import FETCH_VERSION, commit_frame, fetch_frame  # noqa: E402 - sys.path is set above
 from support.serve.secured import USERS, Secured, authenticate, scram_first, scram_last, secured, shake_hands  # noqa: E402
 from support.serve.serving import Serving  # noqa: E402
 from support.serve.wire_client import OFFSET_FETCH, WireClient, read_answer  # noqa: E402
@@ -218,7 +218,7 @@ def main() -> None:
         f"medians of {len(CONFIGURATIONS)} rounds of {seconds:g} s, with the ratio to the plain server in brackets"
     )
     heading = f"# Cost of metrics, TLS, authentication and quotas\n\n`python benchmarks/guarded.py`: {description}.\n"
-    (ROOT / "benchmarks" / "guarded.md").write_text(f"{heading}\n{text}\n", encoding="utf-8")
+    (ROOT / "benchmarks" / "results" / "guarded.md").write_text(f"{heading}\n{text}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ python benchmarks/hostile.py                     all attacks; about five minutes
 python benchmarks/hostile.py --only 2 3          the attacks of these sections; prints their tables
 python benchmarks/hostile.py --code ../before    attacks the server of another checkout, for comparison
 
-The attackers run in a separate process (hostile_attacks.py). During the attack, the second client fetches and commits one
+The attackers run in a separate process (common/hostile_attacks.py). During the attack, the second client fetches and commits one
 offset over and over on one connection. An attacker whose connection is closed by the server connects again.
 """
 
@@ -23,8 +23,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
 
-from frames import commit_frame, fetch_frame  # noqa: E402 - sys.path is set above
-from hostile_attacks import GROUP, TOPIC, Case, cases, open_silent_connections  # noqa: E402
+from common.frames import commit_frame, fetch_frame  # noqa: E402 - sys.path is set above
+from common.hostile_attacks import GROUP, TOPIC, Case, cases, open_silent_connections  # noqa: E402
 from support.serve.serving import Serving  # noqa: E402
 from support.serve.wire_client import WireClient  # noqa: E402
 

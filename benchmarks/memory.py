@@ -1,4 +1,4 @@
-"""Time, peak memory and exit code of every command over lakes of 1 M and 20 M commits, written to benchmarks/memory.md.
+"""Time, peak memory and exit code of every command over lakes of 1 M and 20 M commits, written to benchmarks/results/memory.md.
 
 python benchmarks/memory.py                     1 M and 20 M commits
 python benchmarks/memory.py --commits 200000    one small lake, to test the script
@@ -28,7 +28,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
 
-from offsetlake.errors import NotEnoughMemory  # noqa: E402 - sys.path is set above
+from common.process_memory import process_tree  # noqa: E402 - sys.path is set above
+from offsetlake.errors import NotEnoughMemory  # noqa: E402
 from offsetlake.lake.lake import Lake  # noqa: E402
 from offsetlake.lake.sql.views import views  # noqa: E402
 from offsetlake.pipeline.ingest.log_ends import record  # noqa: E402
@@ -167,17 +168,6 @@ def measure_command(*arguments: str) -> Run:
     return Run(seconds, round(peak * 1024 / 1e6), code, first, last)
 
 
-def process_tree(pid: int) -> list[int]:
-    pids = [pid]
-    for parent in pids:
-        try:
-            for task in Path(f"/proc/{parent}/task").iterdir():
-                pids += map(int, (task / "children").read_text(encoding="ascii").split())
-        except OSError:  # the process has ended
-            continue
-    return pids
-
-
 def high_water_kb(pid: int) -> int:
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
@@ -244,7 +234,7 @@ def main() -> None:
     parser.add_argument("--commits", type=int, nargs="+", default=[1_000_000, 20_000_000])
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--only", default="", metavar="TEXT")
-    parser.add_argument("--to", type=Path, default=ROOT / "benchmarks" / "memory.md")
+    parser.add_argument("--to", type=Path, default=ROOT / "benchmarks" / "results" / "memory.md")
     arguments = parser.parse_args()
     results = Results(arguments.commits, arguments.to)
     with tempfile.TemporaryDirectory() as temporary:

@@ -1,11 +1,11 @@
 """A server under a mixed load for ten minutes: counts wrong answers, and measures memory and latency.
 
-python benchmarks/mixed_load.py                 prints its progress, and writes benchmarks/mixed_load.md
+python benchmarks/mixed_load.py                 prints its progress, and writes benchmarks/results/mixed_load.md
 python benchmarks/mixed_load.py --minutes 0.5   a shorter run; exits with 1 after a wrong answer
 
 Clients commit (with OffsetCommit, in transactions, and over HTTP with expected offsets), fetch, describe, list and delete,
-and compare each response with their model (mixed_clients.py). A consumer follows the log. Jobs ingest the log and delete
-its segments, so that the server refreshes its snapshot repeatedly (mixed_beside.py). These count as wrong answers, too: a
+and compare each response with their model (common/mixed_clients.py). A consumer follows the log. Jobs ingest the log and delete
+its segments, so that the server refreshes its snapshot repeatedly (common/mixed_beside.py). These count as wrong answers, too: a
 refused commit, a lost connection, a missing or repeated record in the log, a failed job, and an unexpected line in the
 server's log.
 """
@@ -29,9 +29,9 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
 os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
 
-import mixed_clients  # noqa: E402 - sys.path is set above
-from mixed_beside import follow, run_jobs  # noqa: E402
-from mixed_wire import Checksum, Progress  # noqa: E402
+from common import mixed_clients  # noqa: E402 - sys.path is set above
+from common.mixed_beside import follow, run_jobs  # noqa: E402
+from common.mixed_wire import Checksum, Progress  # noqa: E402
 from support.serve.http_client import samples  # noqa: E402
 from support.serve.serving import Serving  # noqa: E402
 
@@ -218,7 +218,7 @@ def main() -> None:
     print_line("\n".join((text, "", *results.wrong_answers)))
     command = f"`python benchmarks/mixed_load.py --minutes {arguments.minutes:g}`, {arguments.clients} clients"
     page = f"# Mixed load\n\n{command} and a consumer of the log, jobs every {arguments.every:g} s.\n\n{text}\n"
-    (ROOT / "benchmarks" / "mixed_load.md").write_text(page, encoding="utf-8")
+    (ROOT / "benchmarks" / "results" / "mixed_load.md").write_text(page, encoding="utf-8")
     sys.exit(1 if results.wrong_answers else 0)
 
 

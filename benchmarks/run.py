@@ -1,4 +1,4 @@
-"""Benchmarks of the jobs, each in the same run as a peer; prints a table and writes it to benchmarks/results.md.
+"""Benchmarks of the jobs, each in the same run as a peer; prints a table and writes it to benchmarks/results/run.md.
 
 python benchmarks/run.py                 all benchmarks; about eleven minutes on two cores
 python benchmarks/run.py --scale 0.1     a tenth of the records, to test the script
@@ -28,7 +28,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
 import pyarrow.compute as pc  # noqa: E402 - sys.path is set above
 from pyspark.sql import SparkSession  # noqa: E402
 
-import peers  # noqa: E402
+from common import peers  # noqa: E402
 from offsetlake.lake.lake import Lake  # noqa: E402
 from offsetlake.log.address import LogAddress  # noqa: E402
 from offsetlake.log.cluster.connection import KafkaConnection  # noqa: E402
@@ -280,7 +280,7 @@ def main() -> None:
         machine = (
             f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
         )
-        (ROOT / "benchmarks" / "results.md").write_text(
+        (ROOT / "benchmarks" / "results" / "run.md").write_text(
             f"# Results\n\n`make bench`, {machine}\n\n{table}\n", encoding="utf-8"
         )
     return None

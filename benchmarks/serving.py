@@ -1,7 +1,7 @@
 """Start of the serving process with ten million offsets beside a Kafka 4.2 broker, in one run.
 
 python benchmarks/serving.py                 about three minutes on two cores; prints a table and writes
-                                             it to benchmarks/serving.md
+                                             it to benchmarks/results/serving.md
 python benchmarks/serving.py --entries 1e6   only a million offsets, without writing the table
 
 benchmarks/traffic.py measures requests.
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
 os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
 
-from loading import bench_loading  # noqa: E402
+from common.loading import bench_loading  # noqa: E402
 from support.broker import kafka_tools  # noqa: E402 - sys.path is set above
 
 PRODUCTION_JVM_FLAGS = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
@@ -43,7 +43,7 @@ def main() -> None:
     sys.stdout.write(f"{table(rows)}\n")
     if arguments.entries is None:
         text = f"# Serving\n\n`make bench`\n\n{table(rows)}\n"
-        (ROOT / "benchmarks" / "serving.md").write_text(text, encoding="utf-8")
+        (ROOT / "benchmarks" / "results" / "serving.md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Load time and memory of the states of share partitions in the serving process, written to benchmarks/share.md.
+"""Load time and memory of the states of share partitions in the serving process, written to benchmarks/results/share.md.
 
 python benchmarks/share.py                    a million share partitions
 python benchmarks/share.py --partitions 10000 a small log, to test the script
@@ -82,7 +82,7 @@ def main() -> None:
     """Measure, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--partitions", type=int, default=1_000_000)
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "share.md")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "share.md")
     arguments = parser.parse_args()
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     lines = [

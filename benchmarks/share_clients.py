@@ -1,6 +1,6 @@
 """Real share consumers of a cluster without share groups, while the process that serves them is killed.
 
-python benchmarks/share_clients.py                    200,000 records, 10 consumers, 30 kills; writes benchmarks/share_clients.md
+python benchmarks/share_clients.py                    200,000 records, 10 consumers, 30 kills; writes benchmarks/results/share_clients.md
 python benchmarks/share_clients.py --records 10000 --kills 5 --seconds 60    a shorter run
 python benchmarks/share_clients.py --cluster 3.9.1    over a broker of Kafka 3.9; needs `make .jars/oldest/.ready`
 
@@ -104,7 +104,7 @@ def main() -> int:
         if given.cluster != OLDER:
             name, option = f"share_clients-{given.cluster}.md", f" --cluster {given.cluster}"
         head = f"# Share consumers while the process is killed\n\n`python benchmarks/share_clients.py{option}`"
-        (ROOT / "benchmarks" / name).write_text(f"{head}\n\n{text}\n")
+        (ROOT / "benchmarks" / "results" / name).write_text(f"{head}\n\n{text}\n")
     for error in results.wrong[:50]:
         print("WRONG:", error)
     return bool(results.wrong)

@@ -1,4 +1,4 @@
-"""The time and the peak memory of `compact` over the state of share partitions; benchmarks/share_jobs.md has the results.
+"""The time and the peak memory of `compact` over the state of share partitions; benchmarks/results/share_jobs.md has the results.
 
 python benchmarks/share_jobs.py             20 million records of a million share partitions
 python benchmarks/share_jobs.py --scale 0.1  a tenth of both

@@ -1,4 +1,4 @@
-"""Share consumers through offsetlake beside those of a broker 4.2 with share groups, written to benchmarks/share_peers.md.
+"""Share consumers through offsetlake beside those of a broker 4.2 with share groups, written to benchmarks/results/share_peers.md.
 
 python benchmarks/share_peers.py                500,000 records, five rounds
 python benchmarks/share_peers.py --records 20000 --rounds 1    to test the script
@@ -274,7 +274,9 @@ def main() -> int:
                       "Offsetlake reads the records from the broker that it is compared with.", "", *lines, "", verdict])  # fmt: skip
     print(text)
     if given.records == parser.get_default("records"):
-        Path(__file__).with_suffix(".md").write_text(f"# Share consumers beside a broker\n\n{text}\n", encoding="utf-8")
+        (ROOT / "benchmarks" / "results" / "share_peers.md").write_text(
+            f"# Share consumers beside a broker\n\n{text}\n", encoding="utf-8"
+        )
     return int(min(parts) < REQUIRED)
 
 

@@ -1,4 +1,4 @@
-"""`compact` of a log of which one log partition has nine tenths of all commits; writes benchmarks/skew.md.
+"""`compact` of a log of which one log partition has nine tenths of all commits; writes benchmarks/results/skew.md.
 
 python benchmarks/skew.py                      20 M commits, 3 GB of disk
 python benchmarks/skew.py --commits 8000000
@@ -111,7 +111,7 @@ def main() -> None:
         f"`python benchmarks/skew.py --commits {commits}`, {machine}. Each cell has the duration of `compact` into empty\n"
         "tables, and the peak resident memory of the largest Python worker of Spark.\n\n"
     )
-    (ROOT / "benchmarks" / "skew.md").write_text(title + method + text, encoding="utf-8")
+    (ROOT / "benchmarks" / "results" / "skew.md").write_text(title + method + text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Requests of many groups with advancing offsets: the serving process beside a Kafka 4.2 broker, in one run.
 
-python benchmarks/traffic.py                about six minutes on two cores; writes benchmarks/traffic.md
+python benchmarks/traffic.py                about six minutes on two cores; writes benchmarks/results/traffic.md
 python benchmarks/traffic.py --rounds 1     a short form, which writes nothing
 
 Offsets of 1,000 groups are fetched and those of 200 are committed. The groups are in all 50 log partitions, each request
@@ -25,8 +25,8 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "lib")]
 os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
 
-from frames import commit_frame, fetch_frame  # noqa: E402
-from loading import resident  # noqa: E402
+from common.frames import commit_frame, fetch_frame  # noqa: E402
+from common.loading import resident  # noqa: E402
 from serving import PRODUCTION_JVM_FLAGS, Row, table  # noqa: E402
 from support.broker import kafka_tools, workload  # noqa: E402 - sys.path is set above
 from support.broker.broker import Broker  # noqa: E402
@@ -224,7 +224,7 @@ def main() -> None:
     if arguments.rounds >= 5:
         machine = f"{os.cpu_count()} cores, Python {platform.python_version()}"
         head = f"# Traffic of many groups\n\n`python benchmarks/traffic.py`, {machine}\n\n"
-        (ROOT / "benchmarks" / "traffic.md").write_text(head + text, encoding="utf-8")
+        (ROOT / "benchmarks" / "results" / "traffic.md").write_text(head + text, encoding="utf-8")
 
 
 if __name__ == "__main__":

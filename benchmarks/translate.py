@@ -1,4 +1,4 @@
-"""Translation by the offset syncs of 100,000 partitions, 10 M in total; writes benchmarks/translate.md.
+"""Translation by the offset syncs of 100,000 partitions, 10 M in total; writes benchmarks/results/translate.md.
 
 python benchmarks/translate.py                      10 M offset syncs
 python benchmarks/translate.py --syncs 1000000
@@ -85,7 +85,7 @@ def main() -> None:
         "| partitions | offset syncs | CPU time | offset syncs/s | peak memory |\n|---|---|---|---|---|\n"
         f"| {PARTITIONS:,} | {syncs:,} | {seconds:.1f} s | {syncs / seconds:,.0f} | {memory} MB |\n"
     )
-    (ROOT / "benchmarks" / "translate.md").write_text(text, encoding="utf-8")
+    (ROOT / "benchmarks" / "results" / "translate.md").write_text(text, encoding="utf-8")
     print(text)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from support.documents import NOTES, ROOT
 
-PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *NOTES})
+PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").rglob("*.md"), *NOTES})
 ABOUT_THE_CODE = [path for path in NOTES if ROOT / "tests" not in path.parents] + [ROOT / "CONTRIBUTING.md"]
 OF_KAFKA = "group-coordinator/"
 """The beginning of paths in Kafka's repository."""

@@ -50,7 +50,7 @@ def record_batch(
         producer: The producer to whose transaction the batch belongs.
     """
     builder = _builder(producer)
-    append, count = builder.append, 0  # a million records a second: benchmarks/results.md, emit
+    append, count = builder.append, 0  # a million records a second: benchmarks/results/run.md, emit
     for key, value in records:
         append(count, timestamp, key, value, headers)
         headers = NO_HEADERS

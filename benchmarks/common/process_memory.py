@@ -4,8 +4,6 @@ import os
 import threading
 from pathlib import Path
 
-from memory import process_tree
-
 SAMPLE_INTERVAL_SECONDS = 0.05
 
 
@@ -20,6 +18,18 @@ class Memory(threading.Thread):
         """Sample until `done` is set."""
         while not self.done.wait(SAMPLE_INTERVAL_SECONDS):
             self.peak_bytes = max(self.peak_bytes, sum(proportional_bytes(pid) for pid in process_tree(self.pid)))
+
+
+def process_tree(pid: int) -> list[int]:
+    """Return the process and its descendants."""
+    pids = [pid]
+    for parent in pids:
+        try:
+            for task in Path(f"/proc/{parent}/task").iterdir():
+                pids += map(int, (task / "children").read_text(encoding="ascii").split())
+        except OSError:  # the process has ended
+            continue
+    return pids
 
 
 def proportional_bytes(pid: int) -> int:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from frames import commit_frame
+from common.frames import commit_frame
 from support.serve.wire_client import METADATA, OFFSET_FETCH, WireClient, frame, request
 
 TOPIC, GROUP = "bench", "large"

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from console_year import (
+from common.console_year import (
     COMMIT,
     DAY_MS,
     DAYS,

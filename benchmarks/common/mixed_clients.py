@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from mixed_wire import (
+from common.mixed_wire import (
     TIMEOUT_SECONDS,
     TOPIC,
     Checksum,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from mixed_wire import Checksum, Progress
+from common.mixed_wire import Checksum, Progress
 from offsetlake.lake.lake import Lake
 from offsetlake.lake.upkeep import VacuumRetention
 from offsetlake.log.positions import OFFSETS_TOPIC

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from frames import FETCH_VERSION, commit_frame, fetch_frame
+from common.frames import FETCH_VERSION, commit_frame, fetch_frame
 from offsetlake.lake.lake import Lake
 from support.broker import workload
 from support.broker.broker import Broker
