@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.skipif(not VERSITYGW.exists(), reason="moto does not check permissions and regions"),
 ]
 
-LOG = Path(__file__).parents[1] / "fixtures" / "broker-log"
+LOG = Path(__file__).parents[2] / "fixtures" / "broker-log"
 ACTIONS = {"list": "s3:ListBucket", "read": "s3:GetObject", "write": "s3:PutObject", "delete": "s3:DeleteObject"}
 USER, USER_SECRET = "user", "secret-of-the-user"
 

@@ -40,7 +40,7 @@ from support.oracle.encoders import group_log_partition
 from support.oracle.random_logs import RandomLog, random_log
 from support.queries.lakes import Row
 
-BROKER_LOG = Path(__file__).parents[1] / "fixtures" / "broker-log"
+BROKER_LOG = Path(__file__).parents[2] / "fixtures" / "broker-log"
 SUITES = {suite.name: suite for suite in read_suites([])}
 NEWEST_INGEST = "ingest_run = (SELECT max(ingest_run) FROM offset_commits)"
 OUR_FAULT = ours("fault", 1)  # what others change is refused before any check

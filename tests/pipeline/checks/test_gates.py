@@ -19,7 +19,7 @@ from support.lakes import new_lake
 
 pytestmark = pytest.mark.slow
 
-BROKER_LOG = Path(__file__).parents[1] / "fixtures" / "broker-log"
+BROKER_LOG = Path(__file__).parents[2] / "fixtures" / "broker-log"
 FAR = 1_000_000  # a log offset behind all there are
 OUR_FAULT = ours("fault", 1)  # what others change is refused before any check
 OUT_OF_RANGE = "each record in history is in the range of the log that its ingest has read"
