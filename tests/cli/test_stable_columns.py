@@ -83,7 +83,7 @@ NEEDS_ZOOKEEPER = {"import", "export"}
 """Commands that need ZooKeeper: tests/zookeeper compares the columns of `import` with those of `reset`, and lists those
 of `export`."""
 TWO_CLUSTERS = {"translate"}
-"""Commands that need two clusters: tests/e2e/test_translate.py compares their columns with those of `undelete`."""
+"""Commands that need two clusters: tests/e2e/live/test_translate.py compares their columns with those of `undelete`."""
 
 Columns = dict[str, dict[str, str]]
 

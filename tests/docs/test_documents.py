@@ -48,7 +48,7 @@ WITH_EXAMPLES = [
 ]
 AUDITS, OPERATING = (ROOT / "docs" / name for name in ("audits.md", "operating.md"))
 NEEDS_ROOT = "needs root and systemd"
-NEEDS_SHARE_GROUPS = "needs a cluster with share groups; tests/e2e/test_live_share_groups.py has one"
+NEEDS_SHARE_GROUPS = "needs a cluster with share groups; tests/e2e/live/test_live_share_groups.py has one"
 ELSEWHERE = {
     "make setup ": "installs the environment that this test runs in",
     "make test": "runs this test",
@@ -64,15 +64,15 @@ ELSEWHERE = {
     "GOBIN=": "takes minutes; the tests that need it are skipped without it",
     ".venv/bin/offsetlake report ": "draws a picture for the documents",
     "chromium ": "draws a picture for the documents",
-    "spark-submit ": "needs a Spark cluster; tests/e2e/test_cluster.py has one",
-    "OFFSETLAKE_SPARK_REMOTE=": "needs a Spark Connect server; tests/e2e/test_cluster.py has one",
+    "spark-submit ": "needs a Spark cluster; tests/e2e/deployment/test_cluster.py has one",
+    "OFFSETLAKE_SPARK_REMOTE=": "needs a Spark Connect server; tests/e2e/deployment/test_cluster.py has one",
     "  jobs/run.py ": "continues the line before",
     "  --add-config ": "continues the line before",
     "export OFFSETLAKE_FLEET=": "needs Airflow; tests/dags/test_fleet.py does the same",
     "python lake_fleet.py ": "as above",
     "airflow pools import ": "as above",
     "spark-sql ": "creates a metastore; tests/lake/sql/test_catalogs.py runs the statements",
-    "export AWS_": "needs a bucket; tests/e2e/test_object_store.py has one",
+    "export AWS_": "needs a bucket; tests/e2e/deployment/test_object_store.py has one",
     "offsetlake run --lake s3:": "needs a bucket",
     "offsetlake offsets billing --lake s3:": "needs a bucket",
     "offsetlake serve --lake s3:": "needs a bucket",
@@ -84,8 +84,8 @@ ELSEWHERE = {
     "offsetlake credentials token carol ": "belongs to the next line",
     "offsetlake console --fleet ": "does not end; tests/console/test_clusters.py runs it",
     "offsetlake console --lake /lakes/prod ": "needs a certificate; tests/console/test_access.py has one",
-    "offsetlake translate ": "needs two clusters and MirrorMaker 2; tests/e2e/test_translate.py has them",
-    "offsetlake lag --lake /lakes/prod --standby ": "needs two clusters; tests/e2e/test_translate.py has them",
+    "offsetlake translate ": "needs two clusters and MirrorMaker 2; tests/e2e/live/test_translate.py has them",
+    "offsetlake lag --lake /lakes/prod --standby ": "needs two clusters; tests/e2e/live/test_translate.py has them",
     "offsetlake serve --lake /lakes/share ": "does not end; tests/serve/share has a cluster",
     "  --kafka-config client.properties ": "continues the line before",
     "kafka-console-share-consumer.sh ": "does not end; tests/serve/share/test_share_consumers.py runs it",

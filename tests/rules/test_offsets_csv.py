@@ -1,4 +1,4 @@
-"""Examples of Kafka's CSV format of offsets; tests/e2e/test_reset_oracle.py compares it with Kafka's own tool."""
+"""Examples of Kafka's CSV format of offsets; tests/e2e/live/test_reset_oracle.py compares it with Kafka's own tool."""
 
 import pyarrow as pa
 import pytest

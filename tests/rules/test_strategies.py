@@ -1,4 +1,4 @@
-"""Examples of the reset strategies; tests/e2e/test_reset_oracle.py compares them with Kafka's own tool."""
+"""Examples of the reset strategies; tests/e2e/live/test_reset_oracle.py compares them with Kafka's own tool."""
 
 from typing import Any
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from e2e.test_quarantined_records import MEMBER, QuarantineLog, metadata, unread
-from e2e.test_quarantined_records import commit as commit_record
+from e2e.logs.test_quarantined_records import MEMBER, QuarantineLog, metadata, unread
+from e2e.logs.test_quarantined_records import commit as commit_record
 from offsetlake.kafka.error_codes import KAFKA_STORAGE_ERROR, NON_EMPTY_GROUP, NONE, UNSTABLE_OFFSET_COMMIT
 from offsetlake.serve.protocol import api_keys as apis
 from serve.http.test_http_in_process import OverHttp

@@ -26,7 +26,7 @@ from support.object_store.proxy import EVERY_FAULT, Fault, Proxy, Refusal, Reque
 from support.object_store.server import S3Server
 from support.oracle.random_logs import RandomLog, random_log
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 MAX_IDLE_REQUESTS, MAX_SMALL_REQUESTS = 60, 200
 COMMIT = "*.json"
 KILLS = dict.fromkeys(

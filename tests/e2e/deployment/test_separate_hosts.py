@@ -74,7 +74,7 @@ def test_hosts_of_another_run_stay_and_those_of_a_killed_run_are_removed() -> No
     code += "with hosts(3) as (_, host, other): print(host.address, other.namespace, flush=True); time.sleep(600)"
     with separate_hosts(2) as (_, own):
         command = [sys.executable, "-c", code]
-        environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+        environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as other:
             assert other.stdout is not None
             address, namespace = other.stdout.readline().split()

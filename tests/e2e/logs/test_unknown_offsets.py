@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from e2e.test_quarantined_records import NEWER, QuarantineLog, commit, metadata, unread
+from e2e.logs.test_quarantined_records import NEWER, QuarantineLog, commit, metadata, unread
 from offsetlake.kafka.records.coordinator_records import OFFSETS_TOPIC
 from offsetlake.lake.lake import Lake
 from offsetlake.pipeline.changes.export_offsets import committed_offsets

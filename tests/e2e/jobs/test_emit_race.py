@@ -22,7 +22,7 @@ from support.lakes import new_lake
 from support.oracle.log_reader import LogRecord, read_log
 from support.oracle.replay import decode_offset_record, replay
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 RACED = 3_000
 """So many decisions at the least must have come to each outcome."""
 

@@ -29,7 +29,7 @@ from support.mirror.mirror_maker import SOURCE, MirrorMaker
 pytestmark = [pytest.mark.broker, pytest.mark.long]
 
 TOPIC, REPLICA, EQUAL = "orders", f"{SOURCE}.orders", "equal"
-COLUMNS = Path(__file__).parents[1] / "fixtures" / "columns.json"
+COLUMNS = Path(__file__).parents[2] / "fixtures" / "columns.json"
 KILLED = """
 import os, signal, sys
 from offsetlake.cli import main

@@ -24,7 +24,7 @@ from support.oracle.random_logs import random_log
 
 pytestmark = pytest.mark.jvm
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 REAL_LOG = ROOT / "tests" / "fixtures" / "real-log"
 
 Submit = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -13,7 +13,7 @@ from support.e2e.in_process import InProcess
 from support.e2e.lakes import cycle
 from support.object_store.server import S3Server
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LIBRARY = ROOT / "lib" / "offsetlake"
 WRITERS = {"writeTo", "writeStream", "saveAsTable", "insertInto"}
 

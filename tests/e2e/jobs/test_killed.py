@@ -20,7 +20,7 @@ from support.e2e.killing_scenarios import AGAIN_AND_AGAIN, KILLS, SCENARIOS
 from support.e2e.lakes import cycle, rows
 from support.oracle.bulk import write_bulk_log
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PYTHON_PATH = os.pathsep.join([str(ROOT / "lib"), str(ROOT / "tests")])
 
 

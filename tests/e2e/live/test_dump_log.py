@@ -13,7 +13,7 @@ from support.lakes import new_lake
 from support.oracle.dump_log import DumpedRecord, parse_dump, run_dump_log
 from support.oracle.random_logs import random_log
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 OFFSETS, SHARE_STATE = "__consumer_offsets", "__share_group_state"
 NO_TOPIC_ID = "A" * 22  # as Kafka prints 16 zero bytes
 

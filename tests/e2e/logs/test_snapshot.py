@@ -20,7 +20,7 @@ from support.e2e.lakes import cycle, rows
 from support.lakes import new_lake
 from support.oracle.random_logs import RandomLog, logs, worlds
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
 def plain(table: pa.Table) -> list[dict[str, Any]]:
