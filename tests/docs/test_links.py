@@ -55,3 +55,10 @@ def test_paths_in_backquotes_exist(page: Path) -> None:
     paths = {path for path in named if "NAME" not in path and not path.startswith(OF_KAFKA)}
     places = {path: [folder / f"{path}{end}" for folder in folders for end in ("", ".py")] for path in paths}
     assert [path for path, found in places.items() if not any(place.exists() for place in found)] == []
+
+
+def test_the_helpers_of_tests_are_listed() -> None:
+    folder = ROOT / "tests" / "support"
+    names = {f"{path.name}/" if path.is_dir() else path.name for path in folder.iterdir()}
+    listed = {*re.findall(r"^\| `(.+?)` \|", (folder / "README.md").read_text(encoding="utf-8"), re.MULTILINE)}
+    assert names - {"README.md", "__pycache__/"} == listed
