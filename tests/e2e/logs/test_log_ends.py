@@ -131,7 +131,7 @@ class Leaderless:
 
 
 def test_partition_without_leader_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(KafkaConnection, "admin", lambda _connection: Leaderless())
+    monkeypatch.setattr(log_ends, "cluster_admin", lambda _connection: Leaderless())
     asked = log_ends.ask(KafkaConnection(bootstrap="127.0.0.1:1"), ["t"])
     assert [[*row[:4], row[5]] for row in asked.rows] == [["t", 0, 0, 5, "id"], ["t", 2, 0, 5, "id"]]
     assert asked.notes == ["the log end offset of t-1 is unknown: the partition has no leader"]
