@@ -101,6 +101,15 @@ def test_a_group_that_was_not_read_is_not_unknown(question: tuple[str, ...], lak
     assert f"{OFFSETS_TOPIC}-{group_log_partition(ELSEWHERE, 50)}," in err
 
 
+@pytest.mark.parametrize("question", ["groups --group", "cleanup", "expire --what-if --group", "undelete"])
+def test_groups_like_a_pattern_may_be_in_what_was_not_read(question: str, lake: Lake, run: Run) -> None:
+    """Whichever log partition a group of the same name as the pattern would be in."""
+    for pattern in ("a*", "b*", "c*"):
+        code, _, err = run(*question.split(), pattern, "--lake", str(lake.location))
+        assert code == 3, (pattern, err)
+        assert f"No group like {pattern!r} was read, but such groups may be in {OFFSETS_TOPIC}-1, 3, 5" in err
+
+
 @pytest.mark.parametrize(
     "question",
     [

@@ -15,6 +15,7 @@ from offsetlake.lake.lake import Lake
 from offsetlake.lake.runs import LogRange, last_run
 
 _MAX_NAMED = 3
+_WILDCARDS = frozenset("*?[")
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,12 @@ class Unread:
         """Return the log offsets that are missing in the log partition of a group."""
         number = partition_for_group(group_id, self.count) if self.count else None
         return tuple(part for part in self.missing if (part.topic, part.partition) == (OFFSETS_TOPIC, number))
+
+    def of_topic(self, topic: str) -> str:
+        """Return a text with the log partitions and the log offsets of one topic; empty if all of it was read."""
+        absent = {where for where in self.partitions if where[0] == topic}
+        parts = [part for part in self.missing if part.topic == topic]
+        return " and ".join([*([listed(absent)] if absent else []), *([missing_listed(parts)] if parts else [])])
 
     def notes(self) -> list[str]:
         """Return sentences for answers about several groups; none if everything was read."""
@@ -73,32 +80,42 @@ def unread(lake: Lake) -> Unread:
 
 
 def check_read(lake: Lake, group_id: str | None) -> None:
-    """Raise NotRead if records of a group, of which none are known, are among those that were not read."""
+    """Raise NotRead if records of a group, of which none are known, are among those that were not read.
+
+    The groups that a pattern could match may be in any log partition.
+    """
     if group_id is None:
         return
     missing = unread(lake)
-    if missing.contains(group_id):
+    if _WILDCARDS.intersection(group_id):
+        _check_all_read(lake, missing, group_id)
+    elif missing.contains(group_id):
         number = partition_for_group(group_id, missing.count or 1)
         raise NotRead(
             f"Nothing is known about group {group_id!r}: its records are in {OFFSETS_TOPIC}-{number}, which was not in "
             f"the log that the lake {lake.location} was read from. Run `offsetlake run` with a log that contains this "
             "partition."
         )
-    if parts := missing.missing_of(group_id):
+    elif parts := missing.missing_of(group_id):
         raise NotRead(
             f"Nothing is known about group {group_id!r}: its records may be among {missing_listed(parts)}, which were "
             f"missing in the log that the lake {lake.location} was read from. {_REMEDY}"
         )
 
 
+def _check_all_read(lake: Lake, missing: Unread, pattern: str) -> None:
+    """Raise NotRead if groups that match a pattern, of which none are known, may be among those that were not read."""
+    if what := missing.of_topic(OFFSETS_TOPIC):
+        raise NotRead(
+            f"No group like {pattern!r} was read, but such groups may be in {what}, which the log that the lake "
+            f"{lake.location} was read from did not contain. Run `offsetlake run` with a complete copy of the log."
+        )
+
+
 def check_share_state_read(lake: Lake, group_id: str | None) -> None:
     """Raise NotRead if share partitions of a share group, of which none are known, may be in what was not read."""
     check_read(lake, group_id)
-    missing = unread(lake)
-    absent = {where for where in missing.partitions if where[0] == SHARE_STATE_TOPIC}
-    parts = [part for part in missing.missing if part.topic == SHARE_STATE_TOPIC]
-    if absent or parts:
-        what = " and ".join([*([listed(absent)] if absent else []), *([missing_listed(parts)] if parts else [])])
+    if what := unread(lake).of_topic(SHARE_STATE_TOPIC):
         raise NotRead(
             f"Nothing is known about these share partitions: their records may be in {what}, which the log that the "
             f"lake {lake.location} was read from did not contain. Run `offsetlake run` with a complete copy of the log."
