@@ -14,7 +14,11 @@ pytestmark = pytest.mark.long  # brokers of their own, and suites that wait for 
 
 VERSIONS = [NEWER, "4.4.0"]
 RECORDS = 5000
-KGO_TESTS = "TestGroupETL|TestTxnEtl|TestGroupSimple|Test848RegexBrokerResolves|TestConsumeRegex"
+KGO_TESTS = "TestGroupETL|TestTxnEtl|TestGroupSimple|TestConsumeRegex"
+WITHOUT_PLACEMENTS = "Test848RegexBrokerResolves"
+"""Run since Kafka 4.3. Before, new topics can be placed on the node, which moves them away: then this test of franz-go,
+which gives a consumer of two new topics 30 s, can be too late."""
+
 KAFKA_GO_APIS = (
     "OffsetCommit|DeleteOffset|DeleteGroups|DescribeGroups|ListGroups|Heartbeat|JoinGroup|SyncGroup|LeaveGroup"
 )
@@ -26,7 +30,8 @@ KAFKA_GO_TESTS = f"TestConsumerGroup|TestClient({KAFKA_GO_APIS})|TestOffsetFetch
 @pytest.mark.parametrize("version", VERSIONS)
 def test_franz_go(version: str, tmp_path: Path) -> None:
     """Groups of both protocols, static members, regular expressions, and chains of groups that copy exactly once."""
-    passed = compared(version, tmp_path, lambda bootstrap: kgo(bootstrap, KGO_TESTS, RECORDS))
+    tests = KGO_TESTS if version == NEWER else f"{KGO_TESTS}|{WITHOUT_PLACEMENTS}"
+    passed = compared(version, tmp_path, lambda bootstrap: kgo(bootstrap, tests, RECORDS))
     assert passed >= {"TestGroupETL", "TestTxnEtl"}
 
 
