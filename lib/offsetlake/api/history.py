@@ -44,8 +44,7 @@ class HistoryQuestions(LakeReader):
         instant = to_instant(time)
         with self.question() as (lake, notes):
             rows = offsets_as_of(lake, instant, group, topic, limit, advance)
-            if not rows.num_rows and (group is not None or topic is not None):
-                selection.check_committed(lake, group, topic)
+            selection.check_known_offsets(lake, rows, group, topic)
             return noted(rows, [*notes, note_about_future(lake, instant), what_is_unknown(lake, group)])
 
     def history(

@@ -33,8 +33,7 @@ class StateQuestions(LakeReader):
         """
         with self.question() as (lake, notes):
             rows = questions.offsets(lake, group, topic, limit)
-            if not rows.num_rows and (group is not None or topic is not None):
-                selection.check_committed(lake, group, topic)
+            selection.check_known_offsets(lake, rows, group, topic)
             return noted(rows, [*notes, what_is_unknown(lake, group)])
 
     def count_offsets(self, group: str | None = None, topic: str | None = None) -> int:

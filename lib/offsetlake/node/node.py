@@ -55,8 +55,8 @@ class Node(Feature):
     """Answers as a node of a cluster that leads the log, with the help of the others."""
 
     def __init__(self, core: Core, leadership: Leadership) -> None:
-        self._core, self._cluster = core, leadership.cluster
-        cluster = self._cluster
+        cluster = leadership.cluster
+        self._core, self._cluster = core, cluster
         self._forwarding = Forwarding(cluster, relays=not core.security.has_logins())
         self._client_apis = ClientApis(self._forwarding, core.cluster_apis, core.reads.tasks)
         self._transactions = ClusterTransactions(cluster, core.store, core.writes)

@@ -25,7 +25,7 @@ class ReturningNode(Node):
         core.writes.watermarks.load(self._ends)
 
     async def run(self) -> None:
-        """Give the log back, then leave the cluster; raise errors as `Returning`."""
+        """Give the log back, then leave the cluster; raise errors as `Returning.run`."""
         settings, followers = self._core.settings, self._core.reads.followers
         returning = Returning(settings, self._cluster, self._broker.epoch, followers, self._ends)
         await returning.run()

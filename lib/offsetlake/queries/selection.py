@@ -91,6 +91,12 @@ def check_known(lake: Lake, rows: pa.Table, pattern: str | None) -> pa.Table:
     return rows
 
 
+def check_known_offsets(lake: Lake, rows: pa.Table, group_id: str | None, topic: str | None) -> None:
+    """Raise NotInLake if an answer has no rows, and no offset of the group or topic was ever committed."""
+    if not rows.num_rows and (group_id is not None or topic is not None):
+        check_committed(lake, group_id, topic)
+
+
 def check_committed(
     lake: Lake, group_id: str | None = None, topic: str | None = None, partition: int | None = None
 ) -> None:
